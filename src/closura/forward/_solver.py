@@ -1,0 +1,202 @@
+"""Numerical solvers as forward models: theta and closures in, predictions at the observed points out."""
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Float, Int
+
+from ..problem import ODE, Adaptive, Observations
+from ..problem._closure import Closures
+
+
+class Where(NamedTuple):
+    """Where one system was observed (a batch has a leading system axis)."""
+
+    time: Float[Array, "*system observation"]
+    node: Int[Array, "*system observation"]
+    fraction: Float[Array, "*system observation"]
+    quantity: Int[Array, "*system observation"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Solver:
+    """The problem's own integrator.
+
+    `on_grid`: every observation falls on a step, so that no interpolation is compiled in.
+    `backward`: derivatives are wanted in reverse mode (closure learning) instead of forward mode (sampling).
+    """
+
+    problem: ODE
+    on_grid: bool = True
+    backward: bool = False
+
+    def reverse(self) -> "Solver":
+        return dataclasses.replace(self, backward=True)
+
+    def predict(self, theta: Float[Array, " parameter"], closures: Closures, where: Where) -> Float[Array, " observation"]:
+        """Observed quantities of one system at its observation points."""
+        if isinstance(self.problem.integrator, Adaptive):
+            states = self._adaptive(theta, closures, where.time)
+            columns = jnp.stack([states[i] for i in self._observed()])
+            return columns[where.quantity, jnp.arange(where.time.shape[0])]
+        start, rhs, steps = self._steps(theta, closures)
+        values = self._pick(start, steps, where.node, where.quantity)
+        if self.on_grid:
+            return values
+        # Cubic Hermite between steps: fourth order, like the best of the fixed-step schemes.
+        times = self.problem.span[0] + self.problem.dt * jnp.arange(1, self.problem.steps + 1)
+        slopes = jax.vmap(rhs)(times, steps)
+        first_slope = rhs(self.problem.span[0], start)
+        next_values = self._pick(start, steps, where.node + 1, where.quantity)
+        m0 = self.problem.dt * self._pick(first_slope, slopes, where.node, where.quantity)
+        m1 = self.problem.dt * self._pick(first_slope, slopes, where.node + 1, where.quantity)
+        u, rise = where.fraction, next_values - values
+        return values + u * (m0 + u * (3 * rise - 2 * m0 - m1 + u * (m0 + m1 - 2 * rise)))
+
+    def trajectory(self, theta: Float[Array, " parameter"], closures: Closures) -> Float[Array, "time state"]:
+        """The whole state of one system on the problem's time grid."""
+        if isinstance(self.problem.integrator, Adaptive):
+            return jnp.stack(self._adaptive(theta, closures, jnp.asarray(self.problem.times, float)), axis=-1)
+        start, _, steps = self._steps(theta, closures)
+        return jnp.stack([jnp.concatenate([y0[None], y]) for y0, y in zip(start, steps)], axis=-1)
+
+    def visited(self, theta: Float[Array, " parameter"], closures: Closures) -> dict[str, Float[Array, "call input"]]:
+        """Every input the closures were called with along one system's trajectory."""
+
+        def calls(t: Array, y: Array) -> dict[str, Array]:
+            record: dict[str, list[Array]] = {name: [] for name in closures}
+            self.problem.rate(theta, closures, record)(t, tuple(y))
+            return {
+                name: jnp.concatenate(seen) if seen else jnp.zeros((0, self.problem.closures[name].inputs))
+                for name, seen in record.items()
+            }
+
+        seen = jax.vmap(calls)(jnp.asarray(self.problem.times, float), self.trajectory(theta, closures))
+        return {name: inputs.reshape(-1, inputs.shape[-1]) for name, inputs in seen.items()}
+
+    def _observed(self) -> tuple[int, ...]:
+        return tuple(self.problem.state_names.index(quantity) for quantity in self.problem.observed)
+
+    def _steps(self, theta: Array, closures: Closures) -> tuple[Any, Any, Any]:
+        problem, scheme = self.problem, self.problem.integrator
+        start, rhs = problem.start(theta), problem.rate(theta, closures)
+        t0, dt = problem.span[0], problem.dt
+
+        def step(carry: Any, i: Array) -> tuple[Any, Any]:
+            carry = scheme.step(rhs, t0 + i * dt, dt, carry)  # type: ignore[attr-defined]
+            return carry, scheme.state(carry)  # type: ignore[attr-defined]
+
+        first = scheme.start(rhs, jnp.asarray(t0, float), start)  # type: ignore[attr-defined]
+        _, steps = lax.scan(step, first, jnp.arange(problem.steps, dtype=float))
+        return start, rhs, steps
+
+    def _pick(self, start: Any, steps: Any, node: Array, quantity: Array) -> Array:
+        """Observed quantities at grid nodes; node 0 is the initial state."""
+        observed = self._observed()
+        at = jnp.maximum(node - 1, 0)
+        if len(observed) == 1:
+            (i,) = observed
+            return jnp.where(node == 0, start[i], steps[i][at])
+        first, later = jnp.stack([start[i] for i in observed]), jnp.stack([steps[i] for i in observed])
+        return jnp.where(node == 0, first[quantity], later[quantity, at])
+
+    def _adaptive(self, theta: Array, closures: Closures, times: Array) -> Any:
+        import diffrax  # a second of import time that fixed-step problems never pay
+
+        problem, scheme = self.problem, self.problem.integrator
+        rhs = problem.rate(theta, closures)
+        solution = diffrax.diffeqsolve(
+            diffrax.ODETerm(lambda t, y, args: rhs(t, y)),
+            getattr(diffrax, scheme.SOLVERS[scheme.solver])(),  # type: ignore[attr-defined]
+            *problem.span,
+            dt0=None,
+            y0=problem.start(theta),
+            saveat=diffrax.SaveAt(ts=times),
+            stepsize_controller=diffrax.PIDController(rtol=scheme.rtol, atol=scheme.atol),  # type: ignore[attr-defined]
+            max_steps=scheme.max_steps,  # type: ignore[attr-defined]
+            adjoint=diffrax.RecursiveCheckpointAdjoint() if self.backward else diffrax.ForwardMode(),
+            throw=False,
+        )
+        # A failed solve is a value: NaN here, a rejected proposal in the sampler.
+        good = solution.result == diffrax.RESULTS.successful
+        return jax.tree.map(lambda y: jnp.where(good, y, jnp.nan), solution.ys)
+
+
+def solver(problem: ODE, data: Observations) -> tuple[Solver, Where]:
+    """The solver of a problem, and where it is read off for these data."""
+    place = (data.time - problem.span[0]) / problem.dt
+    nearest = np.round(place)
+    on_grid = bool(np.all(np.abs(place - nearest) < 1e-4))
+    node = nearest if on_grid else np.clip(np.floor(place), 0, problem.steps - 1)
+    where = Where(
+        jnp.asarray(data.time, float),
+        jnp.asarray(node, jnp.int32),
+        jnp.asarray(place - node, float),
+        jnp.asarray(data.quantity, jnp.int32),
+    )
+    return Solver(problem, on_grid), where
+
+
+class Likelihood(eqx.Module):
+    """Gaussian noise of known size: y = prediction + sigma epsilon, over the observations that exist."""
+
+    forward: Any = eqx.field(static=True)
+    where: Any
+    value: Float[Array, "system observation"]
+    weight: Float[Array, "system observation"]
+    constant: Float[Array, " system"]
+
+    def linearise(
+        self, theta: Float[Array, "chain system parameter"], closures: Closures
+    ) -> tuple[Float[Array, "chain system observation"], Float[Array, "parameter chain system observation"]]:
+        """Predictions and their Jacobian, the tangent axis first.
+
+        Outermost, so that each tangent is a contiguous batch over chains and systems and the primal is computed once.
+        """
+        predict = self._batched(self.forward, closures)
+
+        def push(direction: Array) -> tuple[Array, Array]:
+            return jax.jvp(predict, (theta,), (jnp.broadcast_to(direction, theta.shape),))
+
+        return jax.vmap(push, out_axes=(None, 0))(jnp.eye(theta.shape[-1]))
+
+    def evaluate(
+        self, theta: Float[Array, "chain system parameter"], closures: Closures
+    ) -> tuple[Float[Array, "chain system"], Float[Array, "chain system parameter"]]:
+        """Log likelihood of each system and its gradient in theta; a failed solve has log likelihood -inf."""
+        prediction, jacobian = self.linearise(theta, closures)
+        weighted = self.weight * (self.value - prediction)
+        loglik = self.constant - 0.5 * jnp.sum(weighted * (self.value - prediction), axis=-1)
+        score = jnp.moveaxis(jnp.sum(jacobian * weighted, axis=-1), 0, -1)
+        finite = jnp.isfinite(loglik) & jnp.all(jnp.isfinite(score), axis=-1)
+        return jnp.where(finite, loglik, -jnp.inf), jnp.where(finite[..., None], score, 0.0)
+
+    def mean(self, theta: Float[Array, "chain system parameter"], closures: Closures) -> Float[Array, ""]:
+        """Log likelihood of all systems, averaged over chains: what closure learning differentiates, in reverse.
+
+        A chain whose solve failed is left out; its residual is replaced before it is squared, so that the
+        gradient stays finite as well.
+        """
+        residual = self.value - self._batched(self.forward.reverse(), closures)(theta)
+        finite = jnp.all(jnp.isfinite(residual), axis=-1, keepdims=True)
+        residual = jnp.where(finite, residual, 0.0)
+        return jnp.mean(jnp.sum(self.constant - 0.5 * jnp.sum(self.weight * residual**2, axis=-1), axis=-1))
+
+    def _batched(self, forward: Any, closures: Closures) -> Any:
+        over_systems = jax.vmap(lambda theta, where: forward.predict(theta, closures, where))
+        return lambda theta: jax.vmap(over_systems, in_axes=(0, None))(theta, self.where)
+
+
+def likelihood(problem: ODE, data: Observations) -> Likelihood:
+    """The likelihood of matched data (see `Observations.matched`) under the problem's solver."""
+    forward, where = solver(problem, data)
+    weight = np.where(data.mask, 1 / data.sigma**2, 0.0)
+    constant = -np.sum(np.where(data.mask, np.log(data.sigma) + 0.5 * np.log(2 * np.pi), 0.0), axis=1)
+    return Likelihood(
+        forward, where, jnp.asarray(data.value, float), jnp.asarray(weight, float), jnp.asarray(constant, float)
+    )

@@ -1,0 +1,293 @@
+"""The method, on one screen: `Run.advance` is called until `Run.finished`.
+
+    learn    closure and chains together, likelihood tempered in        (iterations)
+    settle   closure frozen; preconditioner and step sizes find their place   (settle)
+    sample   everything frozen; these draws are the posterior            (draws x thin)
+"""
+
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jax.sharding import Mesh, NamedSharding
+from jaxtyping import Array
+
+from ..forward import likelihood
+from ..population import population
+from ..problem import ODE, Observations, Range, prepare
+from ..sampling import cholesky, convergence, ensemble_covariance, identity_like, init
+from ._programs import AXIS, DRAWS, GROUPS, SAME, Chains, Law, Program, Schedule, Setup, learn, sample, weights_of, with_weights
+from ._settings import Settings
+from ._start import SURVEY_POINTS, check_data, check_physics, outside_share, start_laws, table_range, visited_inputs
+
+FIRST_TEMPERATURE = 1e-3
+DIAGNOSED_NUMBERS = 3_000_000
+STORED_NUMBERS = 60_000_000
+
+
+class Diverged(RuntimeError):
+    """Learning went wrong in a way that going on cannot mend."""
+
+
+class Plan(NamedTuple):
+    """Iterations of each phase, in whole chunks, so that every program is compiled once."""
+
+    learn_chunk: int
+    learn: int
+    keep: int
+    thin: int
+    settle: int
+    sample: int
+
+    @property
+    def sample_chunk(self) -> int:
+        return self.keep * self.thin
+
+
+def make_plan(settings: Settings, numbers: int) -> Plan:
+    """`numbers` is how many one kept draw of all chains has: huge fleets keep fewer draws, further apart."""
+    thin = settings.thin * max(1, -(-settings.draws * numbers // STORED_NUMBERS))
+    draws = max(1, settings.draws * settings.thin // thin)
+    chunks = -(-settings.iterations // settings.chunk)
+    learn_chunk = -(-settings.iterations // chunks)
+    sample_chunks = -(-draws * thin // settings.chunk)
+    keep = -(-draws // sample_chunks)
+    settle_chunks = -(-settings.settle // (keep * thin))
+    return Plan(learn_chunk, chunks * learn_chunk, keep, thin, settle_chunks * keep * thin, sample_chunks * keep * thin)
+
+
+class Run:
+    """A fit in progress. All that changes is here, and `closura.result` can store and restore it."""
+
+    def __init__(self, problem: ODE, data: Observations, settings: Settings):
+        settings.check_size(len(data.systems), len(problem.parameters))
+        self.began = time.perf_counter()
+        self.problem, self.data, self.settings = problem, check_data(problem, data), settings
+        target, prior = likelihood(problem, self.data), population(problem.parameters, settings.hierarchy)
+        systems, count = len(data.systems), len(problem.parameters)
+        self.plan = make_plan(settings, settings.chains * systems * count)
+        key_laws, key_chains = jr.split(jr.key(settings.seed))
+
+        theta, phi = self._first_positions(prior, key_chains, systems)
+        laws, self.ranges = start_laws(target.forward, theta[:, 0], key_laws)
+        check_physics(target.forward, laws)
+        self.setup = Setup(target, prior, laws, settings)
+        self.mesh = Mesh(np.array(jax.devices()[: self._device_count()]), (AXIS,))
+        position, phi = self.setup.blocks.pack(theta, phi)
+        weights = weights_of(laws)
+        self.law = Law(weights, self.setup.optimiser.init(weights))
+        log_step = jnp.full((settings.groups, position.shape[2]), jnp.log(0.3))
+        keys = jax.vmap(lambda g: jr.fold_in(key_chains, g))(jnp.arange(settings.groups) + 1_000)
+        blank = init(position, lambda x: (jnp.full(x.shape[:2], -jnp.inf), jnp.zeros_like(x)))
+        self.chains = self._spread(Chains(keys, blank, phi, log_step))
+        self.factor = self._spread(identity_like(position))
+
+        self.iteration = 0
+        self.stale = True
+        self.extended = 0
+        self.history: list[dict[str, np.ndarray]] = []
+        self.theta_draws: list[np.ndarray] = []
+        self.phi_draws: list[Any] = []
+        self.nonfinite = 0
+        self._programs: dict[str, Any] = {}
+
+    # The loop ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def phase(self) -> str:
+        if self.iteration < self.plan.learn:
+            return "learn"
+        return "settle" if self.iteration < self.plan.learn + self.plan.settle else "sample"
+
+    @property
+    def total(self) -> int:
+        return self.plan.learn + self.plan.settle + self.plan.sample * (1 + self.extended)
+
+    @property
+    def finished(self) -> bool:
+        return self.iteration >= self.total
+
+    def advance(self) -> dict[str, np.ndarray]:
+        """One chunk of the current phase; returns its log."""
+        return self._learn_chunk() if self.phase == "learn" else self._sample_chunk()
+
+    def _learn_chunk(self) -> dict[str, np.ndarray]:
+        size, learned = self.plan.learn_chunk, self.plan.learn
+        now = np.arange(self.iteration, self.iteration + size)
+        warm = max(1.0, self.settings.warmup * learned)
+        temperature = np.minimum(1.0, FIRST_TEMPERATURE ** np.maximum(0.0, 1 - now / warm))
+        schedule = Schedule(jnp.asarray(temperature, float), jnp.full(size, 0.1))
+        if not jax.tree.leaves(self.law.weights) and self.iteration == 0:
+            self._refresh()
+        program = self._program("learn", learn, (GROUPS, SAME, SAME, SAME), (GROUPS, SAME, SAME))
+        self.chains, self.law, log = program(self.chains, self.law, self.ranges, schedule)
+        self.stale = True
+        logged = self._log("learn", log, size, temperature)
+        if not all(bool(jnp.all(jnp.isfinite(w))) for w in jax.tree.leaves(self.law.weights)):
+            raise Diverged(
+                f"the closure's weights are no longer finite after iteration {self.iteration}; lower learning_rate "
+                f"(now {self.settings.learning_rate:g}), or give the closure structure (odd, dissipative, decay)"
+            )
+        if self.iteration < learned or self.phase != "learn":
+            self._follow_visited()
+        return logged
+
+    def _sample_chunk(self) -> dict[str, np.ndarray]:
+        phase, size = self.phase, self.plan.sample_chunk
+        if self.iteration == self.plan.learn and self.settings.preconditioner is not None:
+            spread = ensemble_covariance(self.chains.ensemble.position, shrink=self.settings.covariance == "halves")
+            self.factor = self._spread(cholesky(spread))
+        done = self.iteration - self.plan.learn
+        # Ever smaller corrections while settling, none while sampling.
+        rate = 0.2 / (1 + (done + np.arange(size)) / 25) if phase == "settle" else np.zeros(size)
+        schedule = Schedule(jnp.ones(size), jnp.asarray(rate, float))
+        function = lambda *a: sample(*a, thin=self.plan.thin)  # noqa: E731
+        program = self._program("sample", function, (GROUPS, SAME, SAME, GROUPS, SAME, SAME), (GROUPS, DRAWS, SAME))
+        stale, self.stale = jnp.asarray(self.stale), False
+        self.chains, draws, log = program(self.chains, self.law, self.ranges, self.factor, stale, schedule)
+        theta, phi = jax.tree.map(np.asarray, tuple(draws))
+        logged = self._log(phase, log, size, np.ones(size))
+        if phase == "sample":
+            self.theta_draws.append(theta)
+            self.phi_draws.append(phi)
+            self._extend_if_needed()
+        else:
+            self._tune(theta, phi)
+        return logged
+
+    # Parts of it ------------------------------------------------------------------------------------------------------
+
+    def _first_positions(self, prior: Any, key: Array, systems: int) -> tuple[Array, Any]:
+        """Every group from populations of its own, drawn from the hyperprior."""
+        groups, each = self.settings.groups, self.settings.chains // self.settings.groups
+
+        def draw(key: Array) -> tuple[Array, Any]:
+            key_phi, key_theta = jr.split(key)
+            phi = prior.draw(key_phi)
+            mean, variance = prior.moments(phi)
+            return mean + jnp.sqrt(variance) * jr.normal(key_theta, (systems, mean.shape[0])), phi
+
+        keys = jax.vmap(lambda g: jr.split(jr.fold_in(key, g), each))(jnp.arange(groups))
+        return jax.vmap(jax.vmap(draw))(keys)
+
+    def _device_count(self) -> int:
+        available = min(self.settings.devices or len(jax.devices()), len(jax.devices()))
+        return max(n for n in range(1, available + 1) if self.settings.groups % n == 0)
+
+    def _spread(self, tree: Any) -> Any:
+        return jax.device_put(tree, NamedSharding(self.mesh, GROUPS))
+
+    def _program(self, name: str, function: Callable[..., Any], in_specs: Any, out_specs: Any) -> Program:
+        if name not in self._programs:
+            self._programs[name] = Program(function, self.setup, self.mesh, in_specs, out_specs)
+        return self._programs[name]
+
+    def _refresh(self) -> None:
+        """First likelihoods of a run that learns nothing (with a law to learn every iteration does this)."""
+        laws = prepare(self.laws, self.ranges)
+        evaluate = jax.jit(lambda x: self.setup.blocks.evaluate(self.setup.likelihood, laws, x))
+        self.chains = self._spread(self.chains._replace(ensemble=init(self.chains.ensemble.position, evaluate)))
+
+    def _log(self, phase: str, log: Any, size: int, temperature: np.ndarray) -> dict[str, np.ndarray]:
+        entries = {name: np.asarray(value) for name, value in log._asdict().items()}
+        entries |= {
+            "iteration": np.arange(self.iteration, self.iteration + size),
+            "temperature": np.asarray(temperature),
+            "phase": np.full(size, phase),
+            "seconds": np.full(size, time.perf_counter() - self.began),
+        }
+        self.nonfinite += int(round(entries["nonfinite"].sum() * self.settings.chains * self.chains.log_step.shape[1]))
+        self.history.append(entries)
+        self.iteration += size
+        return entries
+
+    def _follow_visited(self) -> None:
+        """Let the tables cover where trajectories go now."""
+        if self.laws:
+            self.ranges = {name: table_range(x) for name, x in self.visited().items()}
+
+    def _tune(self, theta: np.ndarray, phi: Any) -> None:
+        """Preconditioner of each group from all its draws in this chunk, many more than it has chains."""
+        if self.settings.preconditioner is None or self.settings.covariance == "self":
+            return
+        position = np.asarray(self.setup.blocks.pack(theta, phi)[0])
+        pooled = np.moveaxis(position, 0, 1).reshape(position.shape[1], -1, *position.shape[3:])
+        self.factor = self._spread(cholesky(ensemble_covariance(jnp.asarray(pooled))))
+
+    def _extend_if_needed(self) -> None:
+        """Go on sampling, within limits, while the draws do not suffice."""
+        if not self.finished or self.extended >= self.settings.extend:
+            return
+        check = self.convergence()
+        if not (check.rhat_max < 1.01 and min(check.ess_bulk.min(), check.ess_tail.min()) > 400):
+            self.extended += 1
+
+    # What a run knows -------------------------------------------------------------------------------------------------
+
+    @property
+    def laws(self) -> dict[str, Any]:
+        """The closures with their current weights."""
+        return with_weights(self.setup.closures, self.law.weights)
+
+    @property
+    def seconds_compile(self) -> float:
+        return sum(p.seconds_compile for p in self._programs.values() if isinstance(p, Program))
+
+    @property
+    def groups(self) -> np.ndarray:
+        """(chain,): the group of each chain."""
+        return np.repeat(np.arange(self.settings.groups), self.settings.chains // self.settings.groups)
+
+    def theta(self) -> np.ndarray:
+        """Kept draws (chain, draw, system, parameter); before sampling, where the chains stand, as one draw."""
+        if self.theta_draws:
+            return _by_chain(np.concatenate(self.theta_draws))
+        return _by_chain(np.asarray(self.setup.blocks.unpack(self.chains.ensemble.position, self.chains.phi)[0])[None])
+
+    def phi(self) -> Any:
+        """Kept draws of the population, (chain, draw, parameter) each; () without hierarchy."""
+        if self.phi_draws:
+            return jax.tree.map(lambda *a: _by_chain(np.concatenate(a)), *self.phi_draws)
+        phi = self.setup.blocks.unpack(self.chains.ensemble.position, self.chains.phi)[1]
+        return jax.tree.map(lambda a: _by_chain(np.asarray(a)[None]), phi)
+
+    def convergence(self) -> Any:
+        """Of every theta and phi; on every so-many-th draw where there are very many numbers."""
+        scalars = [a.reshape(*a.shape[:2], -1) for a in (self.theta(), *self.phi())]
+        joined = np.concatenate(scalars, axis=2)
+        apart = max(1, min(joined.shape[1] // 100, joined.size // DIAGNOSED_NUMBERS))
+        return convergence(joined[:, ::apart], self.groups)
+
+    def some_theta(self, chains: int = 16) -> np.ndarray:
+        """(chain, system, parameter): recent positions of a few chains of every group."""
+        theta = np.asarray(self.setup.blocks.unpack(self.chains.ensemble.position, self.chains.phi)[0])
+        calls = theta.shape[2] * (self.problem.steps + 1)
+        each = max(1, min(chains, SURVEY_POINTS // calls) // theta.shape[0])
+        return theta[:, :each].reshape(-1, *theta.shape[2:])
+
+    def visited(self) -> dict[str, np.ndarray]:
+        """Inputs the laws were called with along trajectories of current chains, name -> (call, input)."""
+        if "visited" not in self._programs:
+            forward, setup = self.setup.likelihood.forward, self.setup
+
+            def survey(weights: Any, ranges: dict[str, Range], theta: Array) -> Any:
+                laws = prepare(with_weights(setup.closures, weights), ranges)
+                return jax.vmap(jax.vmap(lambda t: forward.visited(t, laws)))(theta)
+
+            self._programs["visited"] = jax.jit(survey)
+        weights, ranges = jax.device_get((self.law.weights, self.ranges))
+        seen = self._programs["visited"](weights, ranges, self.some_theta())
+        flat = {name: np.asarray(x).reshape(-1, x.shape[-1]) for name, x in seen.items()}
+        return {name: x[np.isfinite(x).all(axis=1)] for name, x in flat.items()}
+
+    def outside(self) -> dict[str, float]:
+        return outside_share(self.laws, prepare(self.laws, self.ranges), self.visited())
+
+
+def _by_chain(draws: np.ndarray) -> np.ndarray:
+    """(draw, group, chain, ...) to (group x chain, draw, ...)."""
+    return np.moveaxis(draws, 0, 2).reshape(draws.shape[1] * draws.shape[2], draws.shape[0], *draws.shape[3:])

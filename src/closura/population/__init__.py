@@ -1,0 +1,9 @@
+"""Populations: p(phi) and p(theta | phi)."""
+
+from ._population import Diagonal as Diagonal
+from ._population import Independent as Independent
+from ._population import Phi as Phi
+from ._population import Population as Population
+from ._population import draw_log_variance as draw_log_variance
+from ._population import log_prior as log_prior
+from ._population import population as population

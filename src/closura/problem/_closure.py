@@ -1,0 +1,287 @@
+"""Closures: the piece of physics nobody wrote down, as a network with structure built in.
+
+A closure is specified with the problem (`MLP`, `Known`), gets its weights when a fit starts (`build`), and is
+tabulated once an iteration for the solver (`prepare`). Structure holds exactly, in network and table alike,
+because the table stores what comes *before* the output transform.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from jax import lax
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from ._table import Curve, Surface, axis, curve, surface
+
+ACTIVATIONS: dict[str, Callable[[Array], Array]] = {"silu": jax.nn.silu, "tanh": jnp.tanh, "gelu": jax.nn.gelu}
+
+
+class Range(NamedTuple):
+    """Where a closure was called: one low and one high an input."""
+
+    low: Float[Array, " input"]
+    high: Float[Array, " input"]
+
+
+class Scaling(NamedTuple):
+    """Units of a closure: network inputs are (x - center) / scale, its output is multiplied by `output`."""
+
+    center: Float[Array, " input"]
+    scale: Float[Array, " input"]
+    output: Float[Array, ""]
+
+
+@dataclasses.dataclass(frozen=True)
+class MLP:
+    """An unknown law f(x1, x2, ...), learned as a multilayer perceptron.
+
+    Structure, each exact by construction:
+
+    - `odd`: f(-x) = -f(x);  `even`: f(-x) = f(x);  `zero_at_origin`: f(0) = 0
+    - `positive`: f > 0;  `increasing`: f grows with every input
+    - `dissipative`: x f(x) >= 0 in the first input (a damper never drives)
+
+    A prior keeps the law tame where there are no data: `decay` (Gaussian on the weights, this is their precision) or
+    `smoothness` (precision of the law's curvature, in the closure's own units).
+    """
+
+    inputs: int = 1
+    width: int = 64
+    depth: int = 4
+    activation: str = "silu"
+    odd: bool = False
+    even: bool = False
+    zero_at_origin: bool = False
+    positive: bool = False
+    increasing: bool = False
+    dissipative: bool = False
+    decay: float = 0.0
+    smoothness: float = 0.0
+    table: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.inputs < 1 or self.width < 1 or self.depth < 1:
+            raise ValueError("MLP: inputs, width and depth must be at least 1")
+        if self.activation not in ACTIVATIONS:
+            raise ValueError(f"MLP: activation {self.activation!r} is not one of {', '.join(ACTIVATIONS)}")
+        if self.decay < 0 or self.smoothness < 0:
+            raise ValueError("MLP: decay and smoothness are precisions and cannot be negative")
+        if self.smoothness and self.inputs > 1:
+            raise ValueError("MLP: smoothness is for closures of one input; use decay")
+        if self.table is not None and self.table < 8 and self.table != 0:
+            raise ValueError("MLP: table needs at least 8 nodes (0 calls the network directly)")
+        at_odds = (("odd", "even"), ("odd", "positive"), ("even", "increasing"), ("even", "dissipative"))
+        at_odds += (("positive", "dissipative"), ("positive", "zero_at_origin"))
+        for one, other in at_odds:
+            if getattr(self, one) and getattr(self, other):
+                raise ValueError(f"MLP: {one} and {other} contradict each other; choose one")
+
+    @property
+    def nodes(self) -> int:
+        """Table nodes along each input; 0 when the solver calls the network itself."""
+        if self.inputs > 2 or (self.increasing and self.inputs > 1):
+            return 0
+        default = 257 if self.inputs == 1 else 65
+        return default if self.table is None else self.table | 1 if self.table else 0
+
+    def build(self, key: PRNGKeyArray, scaling: Scaling) -> "Closure":
+        if self.odd or self.even:
+            scaling = scaling._replace(center=jnp.zeros_like(scaling.center))
+        return Closure(_network(self, key), scaling, self)
+
+
+def _network(spec: MLP, key: PRNGKeyArray) -> eqx.Module:
+    if spec.increasing:
+        return MonotoneNetwork(spec, key)
+    network = eqx.nn.MLP(spec.inputs, 1, spec.width, spec.depth, ACTIVATIONS[spec.activation], key=key)
+    # Start from no law at all: the first iterations then see the known physics alone.
+    return eqx.tree_at(lambda n: n.layers[-1], network, replace_fn=lambda l: jax.tree.map(jnp.zeros_like, l))
+
+
+class MonotoneNetwork(eqx.Module):
+    """Increasing in every input: non-negative weights, increasing activations, and a rising line beneath."""
+
+    weights: list[Float[Array, "out in"]]
+    biases: list[Float[Array, " out"]]
+    line: Float[Array, " input"]
+
+    def __init__(self, spec: MLP, key: PRNGKeyArray):
+        sizes = [spec.inputs] + [spec.width] * spec.depth + [1]
+        keys = jr.split(key, 2 * len(sizes))
+        self.weights = [jr.normal(k, (m, n)) for k, n, m in zip(keys, sizes[:-1], sizes[1:])]
+        self.biases = [jr.normal(k, (m,)) for k, m in zip(keys[len(sizes) :], sizes[1:-1])] + [jnp.zeros(1)]
+        self.line = jnp.full((spec.inputs,), -3.0)
+
+    def __call__(self, x: Float[Array, " input"]) -> Float[Array, " 1"]:
+        h = x
+        for depth, (weight, bias) in enumerate(zip(self.weights, self.biases)):
+            h = jax.nn.softplus(weight) @ h * (4.0 / weight.shape[1] if depth else 1.0) + bias
+            h = jnp.tanh(h) if depth < len(self.weights) - 1 else h
+        return h + jax.nn.softplus(self.line) @ x
+
+
+class Closure(eqx.Module):
+    """A law with weights: `raw` is what a table stores, `finish` applies the promised structure."""
+
+    network: eqx.Module
+    scaling: Scaling
+    spec: MLP = eqx.field(static=True)
+
+    def __call__(self, *x: Any) -> Float[Array, ""]:
+        point = jnp.stack([jnp.asarray(xi, float) for xi in x])
+        return _finish(self.spec, self.scaling, point[0], self.raw(point))
+
+    def raw(self, x: Float[Array, " input"]) -> Float[Array, ""]:
+        spec = self.spec
+        value = self._plain(x)
+        if _reflects(spec):
+            # A dissipative odd law is x times an even factor.
+            value = 0.5 * (value + (1 if spec.even or _factored(spec) else -1) * self._plain(-x))
+        shifted = spec.zero_at_origin or (spec.dissipative and spec.increasing)
+        if shifted and not _factored(spec) and not spec.odd:
+            value = value - self._plain(jnp.zeros_like(x))
+        return value
+
+    def _plain(self, x: Float[Array, " input"]) -> Float[Array, ""]:
+        center, scale, _ = lax.stop_gradient(self.scaling)
+        return self.network((x - center) / scale)[0]  # type: ignore[operator]
+
+    def prepare(self, range_: Range) -> "Closure | Tabulated":
+        """What the solver calls: a table over `range_` (with linear continuation), or the network itself."""
+        spec = self.spec
+        if not spec.nodes:
+            return self
+        axes = tuple(axis(low, high, spec.nodes, _reflects(spec)) for low, high in zip(*range_))
+        grid = jnp.stack(jnp.meshgrid(*(a.points() for a in axes), indexing="ij"), axis=-1)
+        value = jax.vmap(self.raw)(grid.reshape(-1, spec.inputs)).reshape(grid.shape[:-1])
+        table = curve(axes[0], value, spec.increasing) if spec.inputs == 1 else surface(axes, value)  # type: ignore[arg-type]
+        return Tabulated(table, self.scaling, spec)
+
+    def log_prior(self, range_: Range) -> Float[Array, ""]:
+        """Log density of the weights (`decay`) and of the law's curvature over its range (`smoothness`), up to a constant."""
+        spec, total = self.spec, jnp.zeros(())
+        if spec.decay:
+            squares = [jnp.sum(w**2) for w in jax.tree.leaves(eqx.filter(self.network, eqx.is_inexact_array))]
+            total = total - 0.5 * spec.decay * sum(squares)
+        if spec.smoothness:
+            x = jnp.linspace(range_.low[0], range_.high[0], 65)
+            step = (x[1] - x[0]) / lax.stop_gradient(self.scaling.scale[0])
+            law = jax.vmap(self)(x) / lax.stop_gradient(self.scaling.output)
+            bend = (law[2:] - 2 * law[1:-1] + law[:-2]) / step**2
+            total = total - 0.5 * spec.smoothness * jnp.sum(bend**2) * step
+        return total
+
+
+class Tabulated(eqx.Module):
+    """A closure as the solver sees it."""
+
+    table: Curve | Surface
+    scaling: Scaling
+    spec: MLP = eqx.field(static=True)
+
+    def __call__(self, *x: Any) -> Float[Array, ""]:
+        if not _reflects(self.spec):
+            return _finish(self.spec, self.scaling, x[0], self.table(*x))
+        # One look-up on the side x1 >= 0, reflected: the symmetry is exact, not to rounding.
+        side = jnp.where(x[0] >= 0, 1.0, -1.0)
+        mirrored = tuple(side * xi for xi in x)
+        value = _finish(self.spec, self.scaling, mirrored[0], self.table(*mirrored))
+        return side * value if self.spec.odd else value
+
+    def outside(self, x: Float[Array, "... input"]) -> Float[Array, "..."]:
+        """1 where a call lies outside the table."""
+        axes = (self.table.axis,) if isinstance(self.table, Curve) else self.table.axes
+        return jnp.max(jnp.stack([a.outside(x[..., i]) for i, a in enumerate(axes)]), axis=0)
+
+
+def _reflects(spec: MLP) -> bool:
+    return spec.odd or spec.even
+
+
+def _factored(spec: MLP) -> bool:
+    """Dissipative without growing: x times a positive factor. (Increasing through the origin is dissipative anyway.)"""
+    return spec.dissipative and not spec.increasing
+
+
+def _finish(spec: MLP, scaling: Scaling, first: Float[Array, ""], raw: Float[Array, ""]) -> Float[Array, ""]:
+    _, scale, output = lax.stop_gradient(scaling)
+    if spec.positive:
+        return output * jax.nn.softplus(raw)
+    if _factored(spec):
+        return output * (first / scale[0]) * jax.nn.softplus(raw)
+    return output * raw
+
+
+@dataclasses.dataclass(frozen=True)
+class Known:
+    """A law that is given: oracle runs, ablations, a formula to be tested."""
+
+    function: Callable[..., Any]
+    inputs: int = 1
+
+    def build(self, key: PRNGKeyArray, scaling: Scaling) -> "KnownClosure":
+        return KnownClosure(self)
+
+
+class KnownClosure(eqx.Module):
+    spec: Known = eqx.field(static=True)
+
+    def __call__(self, *x: Any) -> Any:
+        return self.spec.function(*x)
+
+    def prepare(self, range_: Range) -> "KnownClosure":
+        return self
+
+    def log_prior(self, range_: Range) -> Float[Array, ""]:
+        return jnp.zeros(())
+
+
+ClosureSpec = MLP | Known
+Closures = Mapping[str, Any]
+
+
+def prepare(closures: Closures, ranges: Mapping[str, Range]) -> dict[str, Any]:
+    """Every closure as the solver calls it."""
+    return {name: closure.prepare(ranges[name]) for name, closure in closures.items()}
+
+
+class Laws:
+    """Several closures, called by name: f.damping(v), f.spring(u)."""
+
+    def __init__(self, laws: Mapping[str, Callable[..., Any]]):
+        self.__dict__.update(laws)
+
+    def __call__(self, *x: Any) -> Any:
+        raise TypeError(f"this problem has several closures; call one by name: {', '.join(f'f.{n}' for n in self.__dict__)}")
+
+
+def bind(
+    closures: Closures, single: bool, record: dict[str, list[Array]] | None = None
+) -> Callable[..., Any] | Laws | None:
+    """The `f` a physics function receives. With `record`, every call's inputs are noted there."""
+    laws = {name: _law(name, closure, record) for name, closure in closures.items()}
+    if not laws:
+        return None
+    return laws["f"] if single else Laws(laws)
+
+
+def _law(name: str, closure: Any, record: dict[str, list[Array]] | None) -> Callable[..., Any]:
+    takes = closure.spec.inputs
+
+    def law(*x: Any) -> Any:
+        if len(x) != takes:
+            raise TypeError(
+                f"closure {name!r} takes {takes} input{'s' * (takes > 1)}, but the physics calls it with {len(x)}; "
+                f"write {type(closure.spec).__name__}(..., inputs={len(x)}) or change the call"
+            )
+        arrays = jnp.broadcast_arrays(*(jnp.asarray(xi, float) for xi in x))
+        if record is not None:
+            record[name].append(jnp.stack(arrays, axis=-1).reshape(-1, takes))
+        return jnp.vectorize(closure)(*arrays) if arrays[0].ndim else closure(*arrays)
+
+    return law

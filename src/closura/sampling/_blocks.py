@@ -1,0 +1,79 @@
+"""What is proposed at once: one system (`SystemBlocks`, phi by Gibbs) or everything (`JointBlocks`, as published)."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, PRNGKeyArray
+
+from ..forward import Likelihood
+from ..population import Phi, Population, log_prior
+from ..problem._closure import Closures
+
+
+class SystemBlocks:
+    """A block is a system: theta (..., system, parameter). Phi follows by Gibbs, drawn exactly given theta."""
+
+    @staticmethod
+    def dimension(systems: int, parameters: int, hierarchical: bool) -> int:
+        return parameters
+
+    def __init__(self, population: Population, systems: int):
+        self.population = population
+
+    def pack(self, theta: Array, phi: Any) -> tuple[Array, Any]:
+        return theta, phi
+
+    def unpack(self, position: Array, phi: Any) -> tuple[Array, Any]:
+        return position, phi
+
+    def evaluate(self, likelihood: Likelihood, closures: Closures, position: Array) -> tuple[Array, Array]:
+        return likelihood.evaluate(position, closures)
+
+    def prior(self, position: Array, phi: Any) -> tuple[Array, Array]:
+        return jax.vmap(jax.vmap(lambda theta, phi: log_prior(self.population, theta, phi)))(position, phi)
+
+    def gibbs(self, keys: PRNGKeyArray, position: Array, phi: Any) -> Any:
+        """New phi for every chain; `keys` is one a group."""
+        chain_keys = jax.vmap(lambda key: jax.random.split(key, position.shape[1]))(keys)
+        return jax.vmap(jax.vmap(self.population.gibbs))(chain_keys, position, phi)
+
+
+class JointBlocks:
+    """One block: theta of all systems, mu and log tau in one vector of K P + 2 P numbers."""
+
+    @staticmethod
+    def dimension(systems: int, parameters: int, hierarchical: bool) -> int:
+        return systems * parameters + (2 * parameters if hierarchical else 0)
+
+    def __init__(self, population: Population, systems: int):
+        self.population, self.systems = population, systems
+        self.parameters = population.mean.shape[0]
+
+    def pack(self, theta: Array, phi: Any) -> tuple[Array, Any]:
+        flat = theta.reshape(*theta.shape[:-2], -1)
+        return jnp.concatenate([flat, *phi], axis=-1)[..., None, :], ()
+
+    def unpack(self, position: Array, phi: Any) -> tuple[Array, Any]:
+        flat, count = position[..., 0, :], self.parameters
+        theta = flat[..., : self.systems * count].reshape(*flat.shape[:-1], self.systems, count)
+        return theta, Phi(flat[..., -2 * count : -count], flat[..., -count:]) if self.population.hierarchical else ()
+
+    def evaluate(self, likelihood: Likelihood, closures: Closures, position: Array) -> tuple[Array, Array]:
+        theta, phi = self.unpack(position, ())
+        loglik, score = likelihood.evaluate(theta, closures)
+        return jnp.sum(loglik, axis=-1)[..., None], self.pack(score, jax.tree.map(jnp.zeros_like, phi))[0]
+
+    def prior(self, position: Array, phi: Any) -> tuple[Array, Array]:
+        value, slope = jax.vmap(jax.vmap(jax.value_and_grad(self._log_joint)))(position[..., 0, :])
+        return value[..., None], slope[..., None, :]
+
+    def _log_joint(self, flat: Array) -> Array:
+        theta, phi = self.unpack(flat[None], ())
+        return jnp.sum(log_prior(self.population, theta, phi)[0]) + self.population.log_hyperprior(phi)
+
+    def gibbs(self, keys: PRNGKeyArray, position: Array, phi: Any) -> Any:
+        return phi
+
+
+BLOCKS = {"system": SystemBlocks, "joint": JointBlocks}

@@ -1,0 +1,181 @@
+"""Ensemble-preconditioned MALA, as `init` and `step` over groups of chains.
+
+    x' = x + gamma C grad log p(x) + sqrt(2 gamma) L eps,   C = L L^T,   accepted by Metropolis-Hastings
+
+Positions are (group, chain, block, dim). Blocks are proposed and accepted on their own: given the population the systems
+are independent, so a block is a system. Groups share nothing: no covariance, no step size, no starting point.
+
+Where C comes from decides whether the chains sample the posterior:
+
+- `halves`: chains of one half move with the covariance of the other half, in turn. Exact.
+- `frozen`: a covariance fixed beforehand. Exact.
+- `self`: a covariance that includes the chain it moves, as published. Biased: on N(0, I) with six chains in two dimensions
+  the variance comes out 0.6, with healthy acceptance, R-hat and ESS.
+"""
+
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
+
+TARGET_ACCEPTANCE = 0.574
+Covariance = Literal["halves", "self", "frozen"]
+
+# position (chain, block, dim) -> log likelihood (chain, block) and its gradient: dear, cached
+Evaluate = Callable[[Float[Array, "chain block dim"]], tuple[Float[Array, "chain block"], Float[Array, "chain block dim"]]]
+# position and population -> log prior and its gradient: cheap, computed anew since the population moves
+Prior = Callable[[Array, Any], tuple[Array, Array]]
+
+
+class Ensemble(NamedTuple):
+    """Where the chains are, with the log likelihood and score found there."""
+
+    position: Float[Array, "group chain block dim"]
+    loglik: Float[Array, "group chain block"]
+    score: Float[Array, "group chain block dim"]
+
+
+class Info(NamedTuple):
+    acceptance: Float[Array, "group chain block"]
+    finite: Bool[Array, "group chain block"]
+
+
+def init(position: Float[Array, "group chain block dim"], evaluate: Evaluate) -> Ensemble:
+    """Evaluate the target where the chains stand (also after the target has moved)."""
+    groups, chains = position.shape[:2]
+    loglik, score = evaluate(position.reshape(groups * chains, *position.shape[2:]))
+    return Ensemble(position, loglik.reshape(position.shape[:3]), score.reshape(position.shape))
+
+
+def step(
+    keys: PRNGKeyArray,
+    ensemble: Ensemble,
+    phi: Any,
+    log_step: Float[Array, "group block"],
+    factor: Float[Array, "group block dim dim"] | None,
+    evaluate: Evaluate,
+    prior: Prior,
+    *,
+    temperature: Float[Array, ""] | float = 1.0,
+    covariance: Covariance = "halves",
+    metropolis: bool = True,
+) -> tuple[Ensemble, Info]:
+    """One step of every chain; one evaluation of the target a chain. `keys` is one key a group.
+
+    `factor` (L, per group and block) is used by `frozen` only; None there means no preconditioner.
+    """
+    chains = ensemble.position.shape[1]
+
+    def move(keys: PRNGKeyArray, part: Ensemble, phi: Any, factor: Array) -> tuple[Ensemble, Info]:
+        return _move(keys, part, phi, log_step, factor, evaluate, prior, temperature, metropolis)
+
+    if covariance == "frozen":
+        return move(keys, ensemble, phi, identity_like(ensemble.position) if factor is None else factor)
+    if covariance == "self":
+        return move(keys, ensemble, phi, cholesky(ensemble_covariance(ensemble.position, shrink=False)))
+    lower, upper = slice(0, chains // 2), slice(chains // 2, chains)
+    halves_keys = jax.vmap(lambda key: jr.split(key, 2))(keys)
+    infos = []
+    for turn, (moving, still) in enumerate(((lower, upper), (upper, lower))):
+        factor = cholesky(ensemble_covariance(ensemble.position[:, still]))
+        part, info = move(halves_keys[:, turn], *jax.tree.map(lambda a: a[:, moving], (ensemble, phi)), factor)  # noqa: B023
+        ensemble = jax.tree.map(lambda whole, new: whole.at[:, moving].set(new), ensemble, part)  # noqa: B023
+        infos.append(info)
+    return ensemble, jax.tree.map(lambda *a: jnp.concatenate(a, axis=1), *infos)
+
+
+def _move(
+    keys: PRNGKeyArray,
+    part: Ensemble,
+    phi: Any,
+    log_step: Array,
+    factor: Array,
+    evaluate: Evaluate,
+    prior: Prior,
+    temperature: Any,
+    metropolis: bool,
+) -> tuple[Ensemble, Info]:
+    shape = part.position.shape
+    key_noise, key_accept = jnp.moveaxis(jax.vmap(lambda key: jr.split(key, 2))(keys), 1, 0)
+    noise = jax.vmap(lambda key: jr.normal(key, shape[1:]))(key_noise)
+    gamma = jnp.exp(log_step)[:, None, :, None]
+    # Non-finite start: no drift, no log density; any finite proposal is an improvement.
+    log_prior, slope = prior(part.position, phi)
+    gradient = temperature * part.score + slope
+    drift = jnp.sqrt(0.5 * gamma) * _apply_transposed(factor, gradient)
+    proposal = part.position + jnp.sqrt(2 * gamma) * _apply(factor, drift + noise)
+    proposed = init(proposal, evaluate)
+    log_prior_new, slope_new = prior(proposal, phi)
+    gradient_new = temperature * proposed.score + slope_new
+    # The noise that would lead back, in the same units: no triangular solve.
+    back = noise + drift + jnp.sqrt(0.5 * gamma) * _apply_transposed(factor, gradient_new)
+    log_ratio = (
+        temperature * (proposed.loglik - part.loglik)
+        + (log_prior_new - log_prior)
+        + 0.5 * jnp.sum(noise**2 - back**2, axis=-1)
+    )
+    finite = jnp.isfinite(proposed.loglik) & jnp.isfinite(log_prior_new) & jnp.all(jnp.isfinite(gradient_new), axis=-1)
+    log_ratio = jnp.where(finite, jnp.nan_to_num(log_ratio, nan=-jnp.inf, posinf=jnp.inf, neginf=-jnp.inf), -jnp.inf)
+    threshold = jnp.log(jax.vmap(lambda key: jr.uniform(key, shape[1:3]))(key_accept))
+    accept = threshold < log_ratio if metropolis else finite
+    moved = jax.tree.map(
+        lambda new, old: jnp.where(accept.reshape(accept.shape + (1,) * (new.ndim - 3)), new, old), proposed, part
+    )
+    return moved, Info(jnp.minimum(1.0, jnp.exp(log_ratio)), finite)
+
+
+def ensemble_covariance(
+    position: Float[Array, "group chain block dim"], shrink: bool = True
+) -> Float[Array, "group block dim dim"]:
+    """Covariance over the chains of each group.
+
+    With few chains a dimension, correlations are noise: `shrink` takes them in by d / (d + n). That is a function of chains
+    that stand still, so the kernel stays exact.
+    """
+    chains, dim = position.shape[1], position.shape[-1]
+    away = position - jnp.mean(position, axis=1, keepdims=True)
+    sample = jnp.einsum("gcbi,gcbj->gbij", away, away) / chains
+    variance = jnp.diagonal(sample, axis1=-2, axis2=-1)
+    diagonal = variance[..., None] * jnp.eye(dim)
+    weight = dim / (dim + chains) if shrink else 0.0
+    return (1 - weight) * sample + weight * diagonal + 1e-6 * diagonal + 1e-12 * jnp.eye(dim)
+
+
+def cholesky(matrix: Float[Array, "*batch dim dim"]) -> Float[Array, "*batch dim dim"]:
+    """Cholesky factor; for a few dimensions written out, because a batch of LAPACK calls costs more than the solves."""
+    dim = matrix.shape[-1]
+    if dim > 8:
+        return jnp.linalg.cholesky(matrix)
+    rows: list[list[Array]] = []
+    for i in range(dim):
+        row: list[Array] = []
+        for j in range(i + 1):
+            rest = matrix[..., i, j] - sum((a * b for a, b in zip(row, rows[j] if j < i else row)), jnp.zeros(()))
+            row.append(jnp.sqrt(jnp.maximum(rest, 1e-30)) if i == j else rest / rows[j][j])
+        rows.append(row)
+    zero = jnp.zeros_like(matrix[..., 0, 0])
+    return jnp.stack([jnp.stack(row + [zero] * (dim - len(row)), axis=-1) for row in rows], axis=-2)
+
+
+def identity_like(position: Float[Array, "group chain block dim"]) -> Float[Array, "group block dim dim"]:
+    groups, _, blocks, dim = position.shape
+    return jnp.broadcast_to(jnp.eye(dim), (groups, blocks, dim, dim))
+
+
+def _apply(factor: Array, x: Array) -> Array:
+    """L x over group and block, for every chain; small ones as plain sums, which fuse with what surrounds them."""
+    if x.shape[-1] > 8:
+        return jnp.einsum("gbij,gcbj->gcbi", factor, x)
+    return jnp.sum(factor[:, None] * x[..., None, :], axis=-1)
+
+
+def _apply_transposed(factor: Array, x: Array) -> Array:
+    return _apply(jnp.swapaxes(factor, -1, -2), x)
+
+
+def adapt(log_step: Float[Array, "group block"], info: Info, rate: Float[Array, ""] | float) -> Float[Array, "group block"]:
+    """Robbins-Monro towards the acceptance at which MALA is most efficient."""
+    return log_step + rate * (jnp.mean(info.acceptance, axis=1) - TARGET_ACCEPTANCE)

@@ -1,0 +1,294 @@
+"""Figures of a run: one function per figure, from a `View` to a matplotlib `Figure`.
+
+Truth is black, what was inferred is blue, data are orange, everywhere. Nothing here uses pyplot: no display
+is needed, and nothing stays in memory after the caller drops the figure.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure, SubFigure
+from matplotlib.ticker import MaxNLocator
+
+from ._view import ClosureView, View, counted, evenly, label, normal_density
+
+BLUE, ORANGE, BLACK, GREY = "#0065A8", "#E8760C", "#111111", "#E6E6E6"
+GROUPS = (BLUE, "#C65F9C", "#009E73", "#56B4E9", "#7A5195", "#8C8C3A", "#3F3F3F", "#A0522D")
+STYLE: Any = {
+    **dict.fromkeys(("text.usetex", "axes.spines.top", "axes.spines.right", "legend.frameon"), False),
+    "axes.titlesize": 10,
+    "axes.linewidth": 0.7,
+    "figure.facecolor": "white",
+    "savefig.bbox": "standard",
+}
+TRUTH: dict[str, Any] = {"color": BLACK, "linestyle": "--", "linewidth": 1.3, "label": "truth"}
+NO_POPULATION = "Systems, each on its own (no population was inferred)"
+Draw = Callable[[View], Figure]
+Column = tuple[
+    str, np.ndarray, np.ndarray | None
+]  # title, draws (chain, draw, parameter), truth (parameter,)
+
+
+@matplotlib.rc_context(STYLE)
+def population(view: View) -> Figure:
+    """Per parameter: the population density above, every system's estimate, sorted, beneath."""
+    columns = min(len(view.parameters), 3)
+    rows = ceil(len(view.parameters) / columns)
+    figure = _figure(4.4 * rows + 0.7, "Population and systems" if view.mu is not None else NO_POPULATION)
+    cells = figure.add_gridspec(2 * rows, columns, height_ratios=[1, 1.5] * rows)
+    for index, name in enumerate(view.labels):
+        row, column = 2 * (index // columns), index % columns
+        above = figure.add_subplot(cells[row, column])
+        below = figure.add_subplot(cells[row + 1, column], sharex=above)
+        _density(above, view, index)
+        _intervals(below, view, index, np.argsort(view.theta[..., index].mean((0, 1)), kind="stable"))
+        _physical_axis(above, view, index)
+        below.set(yticks=[], xlabel=label(name))
+        if column == 0:
+            below.set_ylabel("1 system" if len(view.systems) == 1 else f"{len(view.systems)} systems, sorted")
+    _legend(figure, figure.axes, loc="outside lower center", ncols=4)
+    return figure
+
+
+@matplotlib.rc_context(STYLE)
+def trajectories(view: View) -> Figure:
+    """Observations, posterior mean and band of a few systems spread over the fleet."""
+    picked, shown = view.spread(6 if len(view.quantities) == 1 else 4), evenly(len(view.quantities), 4)
+    pairs = [(system, quantity) for system in picked for quantity in shown]
+    columns = len(shown) if len(shown) > 1 else min(len(picked), 3)
+    rows = ceil(len(pairs) / columns)
+    said = counted(len(picked), len(view.systems), "system")
+    if len(view.quantities) > 1:
+        said += ", " + counted(len(shown), len(view.quantities), "quantity")
+    figure = _figure(2.2 * rows + 1.0, f"Fit to the data ({said})")
+    for number, (system, quantity) in enumerate(pairs):
+        axes = figure.add_subplot(rows, columns, number + 1)
+        _trajectory(axes, view, system, quantity)
+        axes.set_title(label(view.systems[system], 30))
+        if number % columns == 0 or len(shown) > 1:
+            axes.set_ylabel(label(view.quantities[quantity], 18))
+        lowest = number + columns >= len(pairs)
+        axes.set_xlabel("time" if lowest else "")
+        axes.tick_params(labelbottom=lowest)
+    _legend(figure, figure.axes, loc="outside lower center", ncols=4)
+    return figure
+
+
+@matplotlib.rc_context(STYLE)
+def closure(view: View) -> Figure:
+    """Each closure, above the density of the inputs that the systems visited."""
+    if not view.closures:
+        return _figure(1.2, "This problem has no closure.")
+    columns = 2 if len(view.closures) > 1 and all(len(one.inputs) == 1 for one in view.closures) else 1
+    heights = [4.4 if len(one.inputs) <= 2 else 0.6 for one in view.closures[::columns]]
+    figure = _figure(sum(heights) + 0.3, "Shared law, and where the data were")
+    cells = figure.subfigures(len(heights), columns, squeeze=False, height_ratios=heights)
+    for cell, one in zip(cells.flat, view.closures):
+        {1: _closure_line, 2: _closure_surface}.get(len(one.inputs), _closure_note)(cell, one)
+    return figure
+
+
+@matplotlib.rc_context(STYLE)
+def traces(view: View) -> Figure:
+    """Kept draws of theta for a few systems: one row per parameter, one column per system."""
+    truth = np.full(view.theta.shape[2:], np.nan) if view.truth_theta is None else view.truth_theta
+    columns = [(view.systems[one], view.theta[:, :, one], truth[one]) for one in view.spread(3)]
+    return _trace_figure("Draws of single systems", view, columns)
+
+
+@matplotlib.rc_context(STYLE)
+def hyper_traces(view: View) -> Figure:
+    """Kept draws of the population's mean and variance, one row per parameter."""
+    if view.mu is None or view.tau is None:
+        return _figure(1.2, NO_POPULATION)
+    columns = [("mean μ", view.mu, view.truth_mu), ("variance τ", view.tau, view.truth_tau)]
+    return _trace_figure("Draws of the population", view, columns)
+
+
+@matplotlib.rc_context(STYLE)
+def posteriors(view: View) -> Figure:
+    """Forest plot: mean, 50 % and 95 % interval of every system (at most the first 40), per parameter."""
+    order = np.arange(min(len(view.systems), 40))[::-1]
+    columns = min(len(view.parameters), 4)
+    rows = ceil(len(view.parameters) / columns)
+    said = "first " * (len(view.systems) > 40) + counted(len(order), len(view.systems), "system")
+    figure = _figure(rows * (0.21 * len(order) + 1.1) + 0.8, f"Parameters of each system ({said})")
+    names = [label(view.systems[system], 18) for system in order]
+    for index, name in enumerate(view.labels):
+        axes = figure.add_subplot(rows, columns, index + 1)
+        _intervals(axes, view, index, order)
+        axes.set(xlabel=label(name), ylim=(-0.7, len(order) - 0.3))
+        axes.set_yticks(range(len(order)), names, fontsize=8.5)
+        axes.tick_params(labelleft=index % columns == 0)
+        axes.grid(axis="x", color=GREY, linewidth=0.7)
+        _physical_axis(axes, view, index)
+    _legend(figure, figure.axes, loc="outside lower center", ncols=4)
+    return figure
+
+
+def _density(axes: Axes, view: View, index: int) -> None:
+    """The inferred population with its band; without a population, how the estimates spread."""
+    axes.set_yticks([])
+    axes.tick_params(labelbottom=False)
+    axes.spines.left.set_visible(False)
+    if view.mu is None:
+        means = view.theta[..., index].mean((0, 1))
+        axes.hist(means, min(20, 2 + len(means) // 3), color=BLUE, alpha=0.3, label="spread of estimates")
+        return
+    x, (low, mean, high) = view.population_density(index)
+    axes.plot(x, mean, color=BLUE, linewidth=1.8, label="inferred population")
+    axes.fill_between(x, low, high, color=BLUE, alpha=0.2, linewidth=0, label="its 95 % band")
+    if view.truth_mu is not None and view.truth_tau is not None:
+        axes.plot(x, normal_density(x, view.truth_mu[index], view.truth_tau[index]), **TRUTH)
+    axes.set_ylim(bottom=0)
+
+
+def _intervals(axes: Axes, view: View, index: int, order: np.ndarray) -> None:
+    """One line per system: mean, 50 % and 95 % interval, the truth as a black tick."""
+    draws = view.theta[:, :, order, index].reshape(-1, len(order))
+    low, left, right, high = np.quantile(draws, [0.025, 0.25, 0.75, 0.975], axis=0)
+    y, many = np.arange(len(order)), len(order) > 60
+    axes.plot(draws.mean(0), y, "o", color=BLUE, markersize=1 if many else 4, label="estimate")
+    if many:
+        axes.fill_betweenx(y, low, high, color=BLUE, alpha=0.3, linewidth=0, label="95 % interval")
+    else:
+        axes.hlines(y, left, right, BLUE, linewidth=3, label="50 % interval")
+        axes.hlines(y, low, high, BLUE, alpha=0.45, linewidth=1.3, label="95 % interval")
+    if view.truth_theta is not None:
+        mark: Any = {"marker": ".", "markersize": 2} if many else {"marker": "|", "markersize": 9}
+        axes.plot(view.truth_theta[order, index], y, color=BLACK, linestyle="", label="true value", **mark)
+    axes.tick_params(axis="y", length=0)
+
+
+def _physical_axis(axes: Axes, view: View, index: int) -> None:
+    places, values = view.physical_ticks(index)
+    if places.size:
+        top = axes.secondary_xaxis("top")
+        top.set_xticks(places, [f"{value:g}".replace("-", "−") for value in values])
+        top.set_xlabel(label(view.parameters[index]))
+
+
+def _trajectory(axes: Axes, view: View, system: int, quantity: int) -> None:
+    table, mark = view.observations, "s" if view.grid.size == 1 else ""
+    mine = table[(table["system"] == view.systems[system]) & (table["quantity"] == view.quantities[quantity])]
+    low, mean, high = (part[system, quantity] for part in (view.fit_low, view.fit_mean, view.fit_high))
+    axes.plot(view.grid, mean, color=BLUE, marker=mark, linewidth=1.6, label="posterior mean")
+    edge = 5 if view.grid.size == 1 else 0  # a band over one time is a bar
+    axes.fill_between(view.grid, low, high, color=BLUE, alpha=0.25, linewidth=edge, label="95 % band")
+    if view.truth_fit is not None:
+        axes.plot(view.grid, view.truth_fit[system, quantity], marker=mark, **TRUTH)
+    dots: dict[str, Any] = {"fmt": "o", "color": ORANGE, "markersize": 3.5, "elinewidth": 1, "zorder": 3}
+    axes.errorbar(mine["time"], mine["value"], mine["sigma"], label="data ± σ", **dots)
+
+
+def _closure_line(cell: SubFigure, one: ClosureView) -> None:
+    order = np.argsort(one.grid[:, 0])
+    x, value = one.grid[order, 0], one.value[order]
+    low, high = one.support or (x[0], x[-1])
+    inside = (x >= low) & (x <= high)
+    above, below = cell.subplots(2, 1, sharex=True, height_ratios=[5, 1])
+    for start, stop in ((x[0], min(low, x[-1])), (max(high, x[0]), x[-1])):
+        for axes in (above, below) if stop > start else ():
+            axes.axvspan(start, stop, color=GREY, linewidth=0, zorder=0, label="no data here")
+    name, kind = label(one.name), "given" if one.known else "learned"
+    above.plot(x, value, color=BLUE, alpha=0.45, linewidth=1.2)
+    above.plot(x, np.where(inside, value, np.nan), color=BLUE, linewidth=2.2, label=f"{kind} {name}")
+    if one.truth is not None:
+        above.plot(x, one.truth[order], **TRUTH)
+    above.set(ylabel=f"{name}({label(one.inputs[0])})", ylim=one.limits())
+    below.fill_between(x, 0, one.density[order], color=ORANGE, alpha=0.75, linewidth=0)
+    below.set(yticks=[], ylim=(0, None), xlim=(x[0], x[-1]), xlabel=label(one.inputs[0]), ylabel="data")
+    _legend(above, [above])
+
+
+def _closure_surface(cell: SubFigure, one: ClosureView) -> None:
+    kinds = (("given" if one.known else "learned", one.value), ("true", one.truth))
+    parts = [(kind, part) for kind, part in kinds if part is not None and np.isfinite(part).sum() > 2]
+    if not parts:
+        _closure_note(cell, one)
+        return
+    level, panels = one.visited_level(), cell.subplots(1, len(parts), squeeze=False, sharey=True)[0]
+    seen = np.concatenate([part if level is None else part[one.density >= level] for _, part in parts])
+    levels = MaxNLocator(12).tick_values(np.nanmin(seen), np.nanmax(seen))
+    for axes, (kind, part) in zip(panels, parts):
+        good = np.isfinite(part)
+        surface = axes.tricontourf(*one.grid[good].T, part[good], levels, cmap="viridis", extend="both")
+        axes.set(title=f"{kind} {label(one.name)}", xlabel=label(one.inputs[0]))
+        if level is not None:
+            axes.tricontourf(*one.grid.T, one.density, [-1, level], colors=[GREY], alpha=0.8)
+    panels[0].set_ylabel(label(one.inputs[1]))
+    cell.colorbar(surface, ax=panels, label=label(one.name) + " (paler: no data here)" * (level is not None))
+
+
+def _closure_note(cell: SubFigure, one: ClosureView) -> None:
+    text = f"{label(one.name)}, of {counted(len(one.inputs), len(one.inputs), 'input')}, is not drawn."
+    cell.text(0.5, 0.5, text, ha="center", va="center")
+
+
+def _trace_figure(title: str, view: View, columns: Sequence[Column]) -> Figure:
+    shown, chains = evenly(len(view.parameters), 8), view.shown_chains()
+    figure = _figure(1.6 * len(shown) + 1.2, f"{title} ({counted(len(chains), len(view.groups), 'chain')})")
+    panels = figure.subplots(len(shown), len(columns), squeeze=False, sharex=True)
+    for column, (name, draws, truth) in zip(panels.T, columns):
+        for axes, index in zip(column, shown):
+            known = None if truth is None else truth[index]
+            _trace(axes, draws[chains, :, index], view.groups[chains], known)
+        column[0].set_title(label(name, 30))
+        column[-1].set_xlabel("kept draw")
+    for axes, index in zip(panels[:, 0], shown):
+        axes.set_ylabel(label(view.labels[index]))
+    _legend(figure, figure.axes, loc="outside lower center", ncols=5)
+    return figure
+
+
+def _trace(axes: Axes, draws: np.ndarray, groups: np.ndarray, truth: float | None) -> None:
+    steps = evenly(draws.shape[1], 400)
+    style: dict[str, Any] = {"marker": "o" if steps.size == 1 else "", "linewidth": 0.6, "alpha": 0.8}
+    for chain, group in zip(draws, groups):
+        colour = GROUPS[int(group) % len(GROUPS)]
+        axes.plot(steps + 1, chain[steps], color=colour, label=f"chain group {group}", **style)
+    if truth is not None and np.isfinite(truth):
+        axes.axhline(truth, **TRUTH)
+    axes.margins(x=0 if steps.size > 1 else 0.05)
+
+
+def _figure(height: float, title: str) -> Figure:
+    figure = Figure(figsize=(9.0, height), layout="constrained")
+    figure.suptitle(title, x=0.01, ha="left", fontsize=11, fontweight="bold")
+    return figure
+
+
+def _legend(owner: Figure | Axes, panels: Iterable[Axes], **where: Any) -> None:
+    """One legend for all panels, each label once."""
+    labelled = (zip(*axes.get_legend_handles_labels()[::-1]) for axes in panels)
+    entries = {text: handle for pairs in labelled for text, handle in pairs}
+    legend = owner.legend(entries.values(), entries.keys(), **where)
+    for line in legend.get_lines():
+        line.set(linewidth=max(line.get_linewidth(), 1.3), markersize=max(line.get_markersize(), 4))
+
+
+FIGURES: dict[str, tuple[Draw, str]] = {
+    "population": (population, "The population the systems come from, and each system's estimate."),
+    "trajectories": (trajectories, "Data, posterior mean and 95 % band of systems spread over the fleet."),
+    "closure": (closure, "The shared law. Where it is grey no system went: the law is extrapolated there."),
+    "posteriors": (posteriors, "Parameters of each system: mean, 50 % and 95 % interval."),
+    "hyper_traces": (hyper_traces, "Draws of the population. Chains that agree overlap and do not drift."),
+    "traces": (traces, "Draws of single systems. Chains that agree overlap and do not drift."),
+}
+
+
+@matplotlib.rc_context(STYLE)
+def save_figures(view: View, folder: Path) -> dict[str, Path]:
+    """Write the figures that apply to this run into `folder`; returns name -> PNG."""
+    absent = {"closure"} if not view.closures else set()
+    absent |= {"hyper_traces"} if view.mu is None or view.tau is None else set()
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = {name: folder / f"{name}.png" for name in FIGURES if name not in absent}
+    for name, path in paths.items():
+        FIGURES[name][0](view).savefig(path, dpi=130)
+    return paths

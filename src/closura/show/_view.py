@@ -1,0 +1,170 @@
+"""What a figure or a report needs to know about a run, as plain arrays."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+
+@dataclass(frozen=True, eq=False)
+class ClosureView:
+    """One closure f, evaluated on a grid of its inputs, with where the systems went.
+
+    - `grid`: (n, inputs), the points where f is shown; `value`: (n,), f there.
+    - `density`: (n,), density of the visited inputs (integrates to about 1).
+    - `support`: central 99 % interval of the visited inputs; for one input, otherwise None.
+    - `truth`: (n,), the true f where it is known.
+    - `known`: f was given (an oracle run), not learned.
+    """
+
+    name: str
+    inputs: tuple[str, ...]
+    grid: np.ndarray
+    value: np.ndarray
+    density: np.ndarray
+    support: tuple[float, float] | None
+    truth: np.ndarray | None
+    known: bool = False
+
+    def limits(self) -> tuple[float, float] | None:
+        """Limits that show f where there are data; extrapolation gets at most as much room again."""
+        low, high = self.support or (-np.inf, np.inf)
+        inside = (self.grid[:, 0] >= low) & (self.grid[:, 0] <= high)
+        curves = np.stack([self.value, self.value if self.truth is None else self.truth])
+        seen, every = (part[np.isfinite(part)] for part in (curves[:, inside], curves))
+        if not seen.size or np.ptp(every) == 0:
+            return None
+        room = np.ptp(seen) or np.ptp(every)
+        bottom, top = max(every.min(), seen.min() - room), min(every.max(), seen.max() + room)
+        return bottom - 0.05 * room, top + 0.05 * room
+
+    def visited_level(self) -> float | None:
+        """The density above which 99 % of the visited inputs lie, on an even grid; None if unknown."""
+        ordered = np.sort(self.density)[::-1]
+        if ordered.size != len(self.grid) or not np.isfinite(ordered).all() or ordered.sum() <= 0:
+            return None
+        return float(ordered[np.searchsorted(ordered.cumsum(), 0.99 * ordered.sum())])
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """A finished run as the figures see it.
+
+    - `verdict`: first line the verdict, then reasons and what to do.
+    - `parameters`, `labels`: physical names ("k") and their unconstrained names ("log k").
+    - `theta`, `physical`: (chain, draw, system, parameter), unconstrained and physical scale.
+    - `groups`: (chain,), which chains share a preconditioner.
+    - `mu`, `tau`: (chain, draw, parameter), population mean and variance; None without hierarchy.
+    - `grid`: (time,); `fit_mean`, `fit_low`, `fit_high`: (system, quantity, time), mean and 95 % band.
+    - `observations`: columns system, time, quantity, value, sigma.
+    - `history`: columns iteration, acceptance, loglik, temperature, step_size, phase.
+    - `truth_*`: the truth of synthetic data, unconstrained; None on real data, NaN where unknown.
+    """
+
+    title: str
+    converged: bool
+    verdict: list[str]
+    parameters: tuple[str, ...]
+    labels: tuple[str, ...]
+    systems: tuple[str, ...]
+    theta: np.ndarray
+    physical: np.ndarray
+    groups: np.ndarray
+    mu: np.ndarray | None
+    tau: np.ndarray | None
+    grid: np.ndarray
+    quantities: tuple[str, ...]
+    fit_mean: np.ndarray
+    fit_low: np.ndarray
+    fit_high: np.ndarray
+    observations: pd.DataFrame
+    closures: list[ClosureView]
+    history: pd.DataFrame
+    metrics: dict[str, Any]
+    settings: dict[str, Any]
+    truth_theta: np.ndarray | None
+    truth_mu: np.ndarray | None
+    truth_tau: np.ndarray | None
+    truth_fit: np.ndarray | None
+
+    def spread(self, count: int) -> np.ndarray:
+        """At most `count` systems, spread along the direction in which the estimates differ most."""
+        means = np.nan_to_num(self.theta.mean((0, 1)))
+        scaled = (means - means.mean(0)) / np.maximum(means.std(0), 1e-12)
+        direction = np.linalg.svd(scaled, full_matrices=False)[2][0]
+        # The sign of a singular vector is free: fix it, so that the same systems are picked everywhere.
+        direction = direction * np.sign(direction[np.abs(direction).argmax()])
+        order = np.argsort((scaled @ direction).round(9), kind="stable")
+        return np.sort(order[evenly(len(order), count)])
+
+    def population_density(self, index: int) -> tuple[np.ndarray, np.ndarray]:
+        """N(x; mu, tau) of one parameter: x, and rows 2.5 %, mean, 97.5 % over the draws of (mu, tau)."""
+        assert self.mu is not None
+        assert self.tau is not None
+        mu, tau = self.mu[..., index].ravel(), self.tau[..., index].ravel()
+        means, reach = self.theta[..., index].mean((0, 1)), 3.3 * np.sqrt(np.median(tau))
+        x = np.linspace(min(means.min(), mu.mean() - reach), max(means.max(), mu.mean() + reach), 300)
+        kept = evenly(mu.size, 1000)
+        curves = normal_density(x, mu[kept, None], tau[kept, None])
+        low, high = np.quantile(curves, [0.025, 0.975], axis=0)
+        return x, np.stack([low, curves.mean(0), high])
+
+    def physical_ticks(self, index: int) -> tuple[np.ndarray, np.ndarray]:
+        """Where round physical values of a parameter lie on its unconstrained axis: (places, values).
+
+        Read off the draws, so that any monotone transform will do; empty where the two scales are the same or
+        the physical value is not a function of this parameter alone.
+        """
+        nothing = np.empty(0), np.empty(0)
+        x, order = np.unique(self.theta[..., index], return_index=True)
+        value = self.physical[..., index].ravel()[order].astype(float)
+        kept = evenly(x.size, 200)
+        x, value = x[kept], value[kept]
+        if self.labels[index] == self.parameters[index] or not np.isfinite(value).all() or np.ptp(value) == 0:
+            return nothing
+        sign = np.sign(value[-1] - value[0])
+        if (np.diff(sign * value) < -1e-4 * np.ptp(value)).any():
+            return nothing
+        marks = _round_values(float(value.min()), float(value.max()))
+        return np.interp(sign * marks, np.maximum.accumulate(sign * value), x), marks
+
+    def shown_chains(self) -> np.ndarray:
+        """At most eight chains, as many from each group."""
+        kinds = np.unique(self.groups)[:8]
+        return np.concatenate([np.flatnonzero(self.groups == kind)[: 8 // len(kinds)] for kind in kinds])
+
+
+def evenly(total: int, count: int) -> np.ndarray:
+    """At most `count` indices spread evenly over range(total), first and last included."""
+    return np.unique(np.linspace(0, total - 1, min(count, total)).round().astype(int))
+
+
+def normal_density(x: np.ndarray, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
+    variance = np.maximum(variance, 1e-12)
+    return np.exp(-0.5 * (x - mean) ** 2 / variance) / np.sqrt(2 * np.pi * variance)
+
+
+def counted(some: int, everything: int, what: str) -> str:
+    """'3 of 12 systems', '1 chain'."""
+    plural = what if everything == 1 else f"{what[:-1]}ies" if what.endswith("y") else f"{what}s"
+    return f"{some} of {everything} {plural}" if some < everything else f"{some} {plural}"
+
+
+def label(text: str, limit: int = 24) -> str:
+    """A name as text for a figure: one line, not too long, a dollar sign not taken for mathematics."""
+    line = " ".join(str(text).split())
+    if len(line) > limit:
+        line = f"{line[: limit - limit // 3 - 1]}…{line[-(limit // 3) :]}"
+    return line.replace("$", r"\$")
+
+
+def _round_values(low: float, high: float) -> np.ndarray:
+    if low > 0 and high > 15 * low:
+        digits = [1, 2, 5] if high < 150 * low else [1]
+        marks = np.outer(10.0 ** np.arange(np.floor(np.log10(low)), np.log10(high) + 1), digits).ravel()
+    else:
+        step = 10 ** np.floor(np.log10((high - low) / 5))
+        step *= next(digit for digit in (1, 2, 5, 10) if digit * step >= (high - low) / 5)
+        marks = step * np.arange(np.ceil(low / step), high / step + 1)
+    return marks[(marks >= low) & (marks <= high)]
