@@ -221,9 +221,13 @@ def _split(keys: PRNGKeyArray, count: int) -> list[PRNGKeyArray]:
 
 
 def _pick(keys: PRNGKeyArray, theta: Array, count: int) -> Float[Array, "picked system parameter"]:
-    """`count` chains of every group, drawn at random."""
-    chosen = jax.vmap(lambda key, group: group[jr.permutation(key, group.shape[0])[:count]])(keys, theta)
-    return chosen.reshape(-1, *theta.shape[2:])
+    """`count` neighbouring chains of every group, from a random one on (chains are exchangeable)."""
+
+    def one_group(key: PRNGKeyArray, group: Array) -> Array:
+        chains = group.shape[0]
+        return group[(jr.randint(key, (), 0, chains) + jnp.arange(min(count, chains))) % chains]
+
+    return jax.vmap(one_group)(keys, theta).reshape(-1, *theta.shape[2:])
 
 
 def _log(ensemble: Ensemble, info: Any, log_step: Array) -> Log:

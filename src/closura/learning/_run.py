@@ -19,10 +19,10 @@ from jaxtyping import Array
 from ..forward import likelihood
 from ..population import population
 from ..problem import ODE, Observations, Range, prepare
-from ..sampling import cholesky, convergence, ensemble_covariance, identity_like, init
+from ..sampling import Ensemble, cholesky, convergence, ensemble_covariance, identity_like, init
 from ._programs import AXIS, DRAWS, GROUPS, SAME, Chains, Law, Program, Schedule, Setup, learn, sample, weights_of, with_weights
 from ._settings import Settings
-from ._start import SURVEY_POINTS, check_data, check_physics, outside_share, start_laws, table_range, visited_inputs
+from ._start import SURVEY_POINTS, check_data, check_physics, finite_rows, outside_share, start_laws, table_range
 
 FIRST_TEMPERATURE = 1e-3
 DIAGNOSED_NUMBERS = 3_000_000
@@ -72,17 +72,17 @@ class Run:
         self.plan = make_plan(settings, settings.chains * systems * count)
         key_laws, key_chains = jr.split(jr.key(settings.seed))
 
-        theta, phi = self._first_positions(prior, key_chains, systems)
+        theta, phi, keys = jax.jit(lambda key: self._first_positions(prior, key, systems))(key_chains)
         laws, self.ranges = start_laws(target.forward, theta[:, 0], key_laws)
         check_physics(target.forward, laws)
         self.setup = Setup(target, prior, laws, settings)
         self.mesh = Mesh(np.array(jax.devices()[: self._device_count()]), (AXIS,))
         position, phi = self.setup.blocks.pack(theta, phi)
         weights = weights_of(laws)
-        self.law = Law(weights, self.setup.optimiser.init(weights))
-        log_step = jnp.full((settings.groups, position.shape[2]), jnp.log(0.3))
-        keys = jax.vmap(lambda g: jr.fold_in(key_chains, g))(jnp.arange(settings.groups) + 1_000)
-        blank = init(position, lambda x: (jnp.full(x.shape[:2], -jnp.inf), jnp.zeros_like(x)))
+        self.law = Law(weights, jax.jit(self.setup.optimiser.init)(weights))
+        # Nothing is evaluated yet: the first iteration does that.
+        blank = Ensemble(position, np.full(position.shape[:3], -np.inf, position.dtype), np.zeros_like(position))
+        log_step = np.full((settings.groups, position.shape[2]), np.log(0.3), position.dtype)
         self.chains = self._spread(Chains(keys, blank, phi, log_step))
         self.factor = self._spread(identity_like(position))
 
@@ -161,8 +161,8 @@ class Run:
 
     # Parts of it ------------------------------------------------------------------------------------------------------
 
-    def _first_positions(self, prior: Any, key: Array, systems: int) -> tuple[Array, Any]:
-        """Every group from populations of its own, drawn from the hyperprior."""
+    def _first_positions(self, prior: Any, key: Array, systems: int) -> tuple[Array, Any, Array]:
+        """Every chain from a population of its own, drawn from the hyperprior; and a key for each group."""
         groups, each = self.settings.groups, self.settings.chains // self.settings.groups
 
         def draw(key: Array) -> tuple[Array, Any]:
@@ -171,8 +171,9 @@ class Run:
             mean, variance = prior.moments(phi)
             return mean + jnp.sqrt(variance) * jr.normal(key_theta, (systems, mean.shape[0])), phi
 
-        keys = jax.vmap(lambda g: jr.split(jr.fold_in(key, g), each))(jnp.arange(groups))
-        return jax.vmap(jax.vmap(draw))(keys)
+        keys = jr.split(key, groups)
+        group_keys = jax.vmap(lambda k: jr.split(k, each + 1))(keys)
+        return *jax.vmap(jax.vmap(draw))(group_keys[:, 1:]), group_keys[:, 0]
 
     def _device_count(self) -> int:
         available = min(self.settings.devices or len(jax.devices()), len(jax.devices()))
@@ -281,8 +282,7 @@ class Run:
             self._programs["visited"] = jax.jit(survey)
         weights, ranges = jax.device_get((self.law.weights, self.ranges))
         seen = self._programs["visited"](weights, ranges, self.some_theta())
-        flat = {name: np.asarray(x).reshape(-1, x.shape[-1]) for name, x in seen.items()}
-        return {name: x[np.isfinite(x).all(axis=1)] for name, x in flat.items()}
+        return finite_rows(seen)
 
     def outside(self) -> dict[str, float]:
         return outside_share(self.laws, prepare(self.laws, self.ranges), self.visited())

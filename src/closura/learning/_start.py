@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
@@ -32,7 +33,7 @@ def check_physics(forward: Solver, laws: Mapping[str, Any]) -> None:
     """One trajectory from the middle of the prior must be finite."""
     problem = forward.problem
     theta = jnp.asarray(problem.parameters.mean, float)
-    path = np.asarray(forward.trajectory(theta, laws))
+    path = np.asarray(eqx.filter_jit(forward.trajectory)(theta, laws))
     bad = ~np.isfinite(path)
     if bad.any():
         step = int(np.argmax(bad.any(axis=1)))
@@ -45,9 +46,8 @@ def check_physics(forward: Solver, laws: Mapping[str, Any]) -> None:
         )
 
 
-def visited_inputs(forward: Solver, laws: Mapping[str, Any], theta: Array) -> dict[str, np.ndarray]:
-    """Finite inputs every law was called with, name -> (call, input), over (chain, system) trajectories."""
-    seen = jax.jit(jax.vmap(jax.vmap(lambda t: forward.visited(t, laws))))(theta)
+def finite_rows(seen: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """Calls of each law as (call, input), those with finite inputs."""
     flat = {name: np.asarray(x).reshape(-1, x.shape[-1]) for name, x in seen.items()}
     return {name: x[np.isfinite(x).all(axis=1)] for name, x in flat.items()}
 
@@ -74,40 +74,47 @@ def start_laws(forward: Solver, theta: Array, key: PRNGKeyArray) -> tuple[dict[s
     Inputs are scaled by where trajectories of prior draws go when the law is absent. The output is scaled by how large a
     law must be to matter: the size of the known right-hand side over its response to the law.
     """
+    specs = forward.problem.closures
+    seen, without, change = jax.jit(jax.vmap(jax.vmap(lambda t: _without_laws(forward, t))))(theta)
+    inputs = finite_rows(seen)
+    scalings = {}
+    for name in specs:
+        low, high = spread_of(inputs[name], 0.95)
+        output = _output_scale(np.asarray(without), np.asarray(change[name]))
+        scalings[name] = Scaling(*(jnp.asarray(x, float) for x in ((low + high) / 2, (high - low) / 2, output)))
+
+    @eqx.filter_jit
+    def build(key: PRNGKeyArray, scalings: dict[str, Scaling]) -> dict[str, Any]:
+        keys = jr.split(key, max(1, len(specs)))
+        return {name: spec.build(k, scalings[name]) for k, (name, spec) in zip(keys, specs.items())}
+
+    return build(key, scalings), {name: table_range(x) for name, x in inputs.items()}
+
+
+def _without_laws(forward: Solver, theta: Array) -> tuple[dict[str, Array], Array, dict[str, Array]]:
+    """One system with all laws zero: inputs they would get, right-hand side, and its change when one of them is one."""
     problem = forward.problem
+    times = jnp.asarray(problem.times, float)
     absent = {name: _constant(0.0, spec.inputs) for name, spec in problem.closures.items()}
-    seen = visited_inputs(forward, absent, theta)
-    laws: dict[str, Any] = {}
-    for law_key, (name, spec) in zip(jr.split(key, max(1, len(problem.closures))), problem.closures.items()):
-        low, high = spread_of(seen[name], 0.95)
-        output = _output_scale(forward, absent, name, theta)
-        scaling = Scaling(
-            jnp.asarray((low + high) / 2, float), jnp.asarray((high - low) / 2, float), jnp.asarray(output, float)
-        )
-        laws[name] = spec.build(law_key, scaling)
-    return laws, {name: table_range(inputs) for name, inputs in seen.items()}
+    path = tuple(forward.trajectory(theta, absent).T)
+
+    def rates(laws: dict[str, Any]) -> Array:
+        return jnp.stack(jax.vmap(problem.rate(theta, laws))(times, path), axis=-1)
+
+    without = rates(absent)
+    change = {name: rates(absent | {name: _constant(1.0, absent[name].spec.inputs)}) - without for name in absent}
+    return forward.visited(theta, absent), without, change
 
 
 def _constant(value: float, inputs: int) -> Any:
     return Known(lambda *x: jnp.full(jnp.shape(x[0]), value, dtype=float), inputs).build(jr.key(0), unit_scaling(inputs))
 
 
-def _output_scale(forward: Solver, absent: dict[str, Any], name: str, theta: Array) -> float:
-    problem = forward.problem
-    present = absent | {name: _constant(1.0, problem.closures[name].inputs)}
-    times = jnp.asarray(problem.times, float)
-
-    def response(theta: Array) -> tuple[Array, Array]:
-        path = forward.trajectory(theta, absent)
-        without = jnp.stack(jax.vmap(problem.rate(theta, absent))(times, tuple(path.T)), axis=-1)
-        with_law = jnp.stack(jax.vmap(problem.rate(theta, present))(times, tuple(path.T)), axis=-1)
-        return without, with_law - without
-
-    without, change = jax.jit(jax.vmap(jax.vmap(response)))(theta)
-    feels = np.isfinite(change) & np.isfinite(without) & (np.abs(np.asarray(change)) > 0)
+def _output_scale(without: np.ndarray, change: np.ndarray) -> float:
+    feels = np.isfinite(change) & np.isfinite(without) & (np.abs(change) > 0)
     if not feels.any():
         return 1.0
-    ratio = np.median(np.abs(np.asarray(without)[feels])) / np.median(np.abs(np.asarray(change)[feels]))
+    ratio = np.median(np.abs(without[feels])) / np.median(np.abs(change[feels]))
     return float(ratio) if np.isfinite(ratio) and ratio > 0 else 1.0
 
 

@@ -35,8 +35,8 @@ class SystemBlocks:
 
     def gibbs(self, keys: PRNGKeyArray, position: Array, phi: Any) -> Any:
         """New phi for every chain; `keys` is one a group."""
-        chain_keys = jax.vmap(lambda key: jax.random.split(key, position.shape[1]))(keys)
-        return jax.vmap(jax.vmap(self.population.gibbs))(chain_keys, position, phi)
+        noise = jax.vmap(lambda key: self.population.noise(key, position.shape[1]))(keys)
+        return jax.vmap(jax.vmap(self.population.gibbs))(noise, position, phi)
 
 
 class JointBlocks:

@@ -19,6 +19,7 @@ from typing import Any, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 import jax.random as jr
+from jax import lax
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 TARGET_ACCEPTANCE = 0.574
@@ -67,28 +68,45 @@ def step(
 
     `factor` (L, per group and block) is used by `frozen` only; None there means no preconditioner.
     """
-    chains = ensemble.position.shape[1]
+    noise = _noise(keys, ensemble.position.shape)
 
-    def move(keys: PRNGKeyArray, part: Ensemble, phi: Any, factor: Array) -> tuple[Ensemble, Info]:
-        return _move(keys, part, phi, log_step, factor, evaluate, prior, temperature, metropolis)
+    def move(noise: Noise, part: Ensemble, phi: Any, factor: Array) -> tuple[Ensemble, Info]:
+        return _move(noise, part, phi, log_step, factor, evaluate, prior, temperature, metropolis)
 
     if covariance == "frozen":
-        return move(keys, ensemble, phi, identity_like(ensemble.position) if factor is None else factor)
+        return move(noise, ensemble, phi, identity_like(ensemble.position) if factor is None else factor)
     if covariance == "self":
-        return move(keys, ensemble, phi, cholesky(ensemble_covariance(ensemble.position, shrink=False)))
-    lower, upper = slice(0, chains // 2), slice(chains // 2, chains)
-    halves_keys = jax.vmap(lambda key: jr.split(key, 2))(keys)
-    infos = []
-    for turn, (moving, still) in enumerate(((lower, upper), (upper, lower))):
-        factor = cholesky(ensemble_covariance(ensemble.position[:, still]))
-        part, info = move(halves_keys[:, turn], *jax.tree.map(lambda a: a[:, moving], (ensemble, phi)), factor)  # noqa: B023
-        ensemble = jax.tree.map(lambda whole, new: whole.at[:, moving].set(new), ensemble, part)  # noqa: B023
-        infos.append(info)
-    return ensemble, jax.tree.map(lambda *a: jnp.concatenate(a, axis=1), *infos)
+        return move(noise, ensemble, phi, cholesky(ensemble_covariance(ensemble.position, shrink=False)))
+    half = ensemble.position.shape[1] // 2
+
+    def turn(state: tuple[Noise, Ensemble, Any], _: None) -> tuple[tuple[Noise, Ensemble, Any], Info]:
+        moving, still = (jax.tree.map(lambda a: a[:, part], state) for part in (slice(0, half), slice(half, None)))
+        moved, info = move(*moving, cholesky(ensemble_covariance(still[1].position)))
+        # Change places: the second turn moves the other half, and leaves everyone where they were.
+        after = (moving[0], moved, moving[2])
+        return jax.tree.map(lambda a, b: jnp.concatenate([a, b], axis=1), still, after), info
+
+    (_, ensemble, _), info = lax.scan(turn, (noise, ensemble, phi), length=2)
+    return ensemble, jax.tree.map(lambda a: jnp.concatenate([a[0], a[1]], axis=1), info)
+
+
+class Noise(NamedTuple):
+    """All the randomness of a step."""
+
+    normal: Float[Array, "group chain block dim"]
+    log_uniform: Float[Array, "group chain block"]
+
+
+def _noise(keys: PRNGKeyArray, shape: tuple[int, ...]) -> Noise:
+    def one_group(key: PRNGKeyArray) -> Noise:
+        key_normal, key_uniform = jr.split(key)
+        return Noise(jr.normal(key_normal, shape[1:]), jnp.log(jr.uniform(key_uniform, shape[1:3])))
+
+    return jax.vmap(one_group)(keys)
 
 
 def _move(
-    keys: PRNGKeyArray,
+    noise: Noise,
     part: Ensemble,
     phi: Any,
     log_step: Array,
@@ -98,33 +116,28 @@ def _move(
     temperature: Any,
     metropolis: bool,
 ) -> tuple[Ensemble, Info]:
-    shape = part.position.shape
-    key_noise, key_accept = jnp.moveaxis(jax.vmap(lambda key: jr.split(key, 2))(keys), 1, 0)
-    noise = jax.vmap(lambda key: jr.normal(key, shape[1:]))(key_noise)
     gamma = jnp.exp(log_step)[:, None, :, None]
-    # Non-finite start: no drift, no log density; any finite proposal is an improvement.
     log_prior, slope = prior(part.position, phi)
-    gradient = temperature * part.score + slope
-    drift = jnp.sqrt(0.5 * gamma) * _apply_transposed(factor, gradient)
-    proposal = part.position + jnp.sqrt(2 * gamma) * _apply(factor, drift + noise)
+    drift = jnp.sqrt(0.5 * gamma) * _apply_transposed(factor, temperature * part.score + slope)
+    proposal = part.position + jnp.sqrt(2 * gamma) * _apply(factor, drift + noise.normal)
     proposed = init(proposal, evaluate)
     log_prior_new, slope_new = prior(proposal, phi)
     gradient_new = temperature * proposed.score + slope_new
     # The noise that would lead back, in the same units: no triangular solve.
-    back = noise + drift + jnp.sqrt(0.5 * gamma) * _apply_transposed(factor, gradient_new)
+    back = noise.normal + drift + jnp.sqrt(0.5 * gamma) * _apply_transposed(factor, gradient_new)
     log_ratio = (
         temperature * (proposed.loglik - part.loglik)
         + (log_prior_new - log_prior)
-        + 0.5 * jnp.sum(noise**2 - back**2, axis=-1)
+        + 0.5 * jnp.sum(noise.normal**2 - back**2, axis=-1)
     )
     finite = jnp.isfinite(proposed.loglik) & jnp.isfinite(log_prior_new) & jnp.all(jnp.isfinite(gradient_new), axis=-1)
-    log_ratio = jnp.where(finite, jnp.nan_to_num(log_ratio, nan=-jnp.inf, posinf=jnp.inf, neginf=-jnp.inf), -jnp.inf)
-    threshold = jnp.log(jax.vmap(lambda key: jr.uniform(key, shape[1:3]))(key_accept))
-    accept = threshold < log_ratio if metropolis else finite
+    # From a start that was not finite any finite proposal is accepted; a proposal that is not never is.
+    log_ratio = jnp.where(finite & ~jnp.isnan(log_ratio), log_ratio, -jnp.inf)
+    accept = noise.log_uniform < log_ratio if metropolis else finite
     moved = jax.tree.map(
         lambda new, old: jnp.where(accept.reshape(accept.shape + (1,) * (new.ndim - 3)), new, old), proposed, part
     )
-    return moved, Info(jnp.minimum(1.0, jnp.exp(log_ratio)), finite)
+    return moved, Info(jnp.exp(jnp.minimum(0.0, log_ratio)), finite)
 
 
 def ensemble_covariance(

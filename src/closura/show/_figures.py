@@ -177,7 +177,7 @@ def _trajectory(axes: Axes, view: View, system: int, quantity: int) -> None:
     table, mark = view.observations, "s" if view.grid.size == 1 else ""
     mine = table[(table["system"] == view.systems[system]) & (table["quantity"] == view.quantities[quantity])]
     low, mean, high = (part[system, quantity] for part in (view.fit_low, view.fit_mean, view.fit_high))
-    axes.plot(view.grid, mean, color=BLUE, marker=mark, linewidth=1.6, label="posterior mean")
+    axes.plot(view.grid, mean, color=BLUE, marker=mark, linewidth=1.6, label="fit")
     edge = 5 if view.grid.size == 1 else 0  # a band over one time is a bar
     axes.fill_between(view.grid, low, high, color=BLUE, alpha=0.25, linewidth=edge, label="95 % band")
     if view.truth_fit is not None:
@@ -273,8 +273,8 @@ def _legend(owner: Figure | Axes, panels: Iterable[Axes], **where: Any) -> None:
 
 
 FIGURES: dict[str, tuple[Draw, str]] = {
-    "population": (population, "The population the systems come from, and each system's estimate."),
-    "trajectories": (trajectories, "Data, posterior mean and 95 % band of systems spread over the fleet."),
+    "population": (population, "How the systems spread: all together above, each system's estimate beneath."),
+    "trajectories": (trajectories, "Data, fit and 95 % band of the fit, for systems spread over the fleet."),
     "closure": (closure, "The shared law. Where it is grey no system went: the law is extrapolated there."),
     "posteriors": (posteriors, "Parameters of each system: mean, 50 % and 95 % interval."),
     "hyper_traces": (hyper_traces, "Draws of the population. Chains that agree overlap and do not drift."),
