@@ -1,0 +1,27 @@
+"""closura: many related systems, one hidden law.
+
+Given data from K physical systems of one family, `fit` infers each system's parameters with uncertainty, the population
+they come from, and the shared part of the physics nobody wrote down.
+"""
+
+from ._fit import fit as fit
+from ._fit import use_cores as use_cores
+from .diagnose import Truth as Truth
+from .learning import Settings as Settings
+from .learning import SettingsError as SettingsError
+from .problem import MLP as MLP
+from .problem import ODE as ODE
+from .problem import RK4 as RK4
+from .problem import Adaptive as Adaptive
+from .problem import DataError as DataError
+from .problem import Interval as Interval
+from .problem import Known as Known
+from .problem import Leapfrog as Leapfrog
+from .problem import Observations as Observations
+from .problem import Positive as Positive
+from .problem import ProblemError as ProblemError
+from .problem import Real as Real
+from .problem import read_table as read_table
+from .result import Result as Result
+
+__version__ = "0.1.0"

@@ -1,0 +1,3 @@
+"""Command line."""
+
+from ._main import main as main

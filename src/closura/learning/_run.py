@@ -49,12 +49,13 @@ class Plan(NamedTuple):
 
 
 def make_plan(settings: Settings, numbers: int) -> Plan:
-    """`numbers` is how many one kept draw of all chains has: huge fleets keep fewer draws, further apart."""
+    """`numbers` is how many one kept draw of all chains has: huge fleets keep fewer draws, further apart, in smaller chunks."""
+    size = max(5, min(settings.chunk, 3_000_000 // numbers))
     thin = settings.thin * max(1, -(-settings.draws * numbers // STORED_NUMBERS))
     draws = max(1, settings.draws * settings.thin // thin)
-    chunks = -(-settings.iterations // settings.chunk)
+    chunks = -(-settings.iterations // size)
     learn_chunk = -(-settings.iterations // chunks)
-    sample_chunks = -(-draws * thin // settings.chunk)
+    sample_chunks = -(-draws * thin // size)
     keep = -(-draws // sample_chunks)
     settle_chunks = -(-settings.settle // (keep * thin))
     return Plan(learn_chunk, chunks * learn_chunk, keep, thin, settle_chunks * keep * thin, sample_chunks * keep * thin)
@@ -83,8 +84,8 @@ class Run:
         # Nothing is evaluated yet: the first iteration does that.
         blank = Ensemble(position, np.full(position.shape[:3], -np.inf, position.dtype), np.zeros_like(position))
         log_step = np.full((settings.groups, position.shape[2]), np.log(0.3), position.dtype)
-        self.chains = self._spread(Chains(keys, blank, phi, log_step))
-        self.factor = self._spread(identity_like(position))
+        self.chains = self.spread(Chains(keys, blank, phi, log_step))
+        self.factor = self.spread(identity_like(position))
 
         self.iteration = 0
         self.stale = True
@@ -140,7 +141,7 @@ class Run:
         phase, size = self.phase, self.plan.sample_chunk
         if self.iteration == self.plan.learn and self.settings.preconditioner is not None:
             spread = ensemble_covariance(self.chains.ensemble.position, shrink=self.settings.covariance == "halves")
-            self.factor = self._spread(cholesky(spread))
+            self.factor = self.spread(cholesky(spread))
         done = self.iteration - self.plan.learn
         # Ever smaller corrections while settling, none while sampling.
         rate = 0.2 / (1 + (done + np.arange(size)) / 25) if phase == "settle" else np.zeros(size)
@@ -179,7 +180,7 @@ class Run:
         available = min(self.settings.devices or len(jax.devices()), len(jax.devices()))
         return max(n for n in range(1, available + 1) if self.settings.groups % n == 0)
 
-    def _spread(self, tree: Any) -> Any:
+    def spread(self, tree: Any) -> Any:
         return jax.device_put(tree, NamedSharding(self.mesh, GROUPS))
 
     def _program(self, name: str, function: Callable[..., Any], in_specs: Any, out_specs: Any) -> Program:
@@ -191,7 +192,7 @@ class Run:
         """First likelihoods of a run that learns nothing (with a law to learn every iteration does this)."""
         laws = prepare(self.laws, self.ranges)
         evaluate = jax.jit(lambda x: self.setup.blocks.evaluate(self.setup.likelihood, laws, x))
-        self.chains = self._spread(self.chains._replace(ensemble=init(self.chains.ensemble.position, evaluate)))
+        self.chains = self.spread(self.chains._replace(ensemble=init(self.chains.ensemble.position, evaluate)))
 
     def _log(self, phase: str, log: Any, size: int, temperature: np.ndarray) -> dict[str, np.ndarray]:
         entries = {name: np.asarray(value) for name, value in log._asdict().items()}
@@ -217,7 +218,7 @@ class Run:
             return
         position = np.asarray(self.setup.blocks.pack(theta, phi)[0])
         pooled = np.moveaxis(position, 0, 1).reshape(position.shape[1], -1, *position.shape[3:])
-        self.factor = self._spread(cholesky(ensemble_covariance(jnp.asarray(pooled))))
+        self.factor = self.spread(cholesky(ensemble_covariance(jnp.asarray(pooled))))
 
     def _extend_if_needed(self) -> None:
         """Go on sampling, within limits, while the draws do not suffice."""

@@ -28,7 +28,7 @@ class Settings(BaseModel):
     iterations: int = Field(1500, ge=1, description="iterations that learn the closure while sampling")
     warmup: float = Field(0.4, ge=0, le=1, description="part of those over which the likelihood is tempered in")
     settle: int = Field(200, ge=0, description="iterations with the closure frozen that tune preconditioner and step size")
-    draws: int = Field(500, ge=1, description="draws kept from each chain")
+    draws: int = Field(300, ge=1, description="draws kept from each chain")
     thin: int = Field(2, ge=1, description="iterations from one kept draw to the next")
     extend: int = Field(3, ge=0, description="how often sampling may go on for as many draws again if not converged")
     learning_rate: float = Field(3e-3, gt=0, description="first learning rate of the closure, decaying to a fiftieth")

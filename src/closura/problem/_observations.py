@@ -23,7 +23,6 @@ __all__ = ["DataError", "Observations", "read_table"]
 
 Names: TypeAlias = tuple[str, ...]
 Noise: TypeAlias = float | Mapping[str, float] | None
-
 _NUMBER = r"(?:[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|[+-]?(?i:inf|infinity))"
 # Meant as a number: '1,5', '1,234.5', '0.5mm', '5 mm', '< 0.1'; but not a date or a part number.
 _ALMOST_NUMBER = r"[<>~]?\s*[+-]?\d+(?:[.,]\d{3})*(?:[.,]\d+(?:[eE][+-]?\d+)?\s?|\s)[^\d\s.,:/-]{0,8}"
@@ -37,14 +36,11 @@ class DataError(ValueError):
 
 @dataclass(frozen=True, eq=False)
 class Observations:
-    """Ragged data of K systems, padded: row k holds the observations of system k, sorted by time.
-
-    Arrays are (system, observation). Equal times are ordered by quantity, then as in the table.
-    """
+    """Ragged data of K systems, padded: row k holds the observations of system k, sorted by time."""
 
     systems: Names  # in order of first appearance
     quantities: Names  # names of the value columns
-    time: np.ndarray  # float64, padding repeats the last valid time
+    time: np.ndarray  # float64 (system, observation), as all arrays; padding repeats the last valid time
     quantity: np.ndarray  # int32, index into quantities, padding 0
     value: np.ndarray  # float64, padding 0
     sigma: np.ndarray  # float64, NaN where the table names no noise, padding 1
@@ -78,16 +74,16 @@ class Observations:
         cells[row, :, flat["quantity"]] = flat[["value", "sigma"]]
         frame = pd.DataFrame({"system": np.array(self.systems)[first["system"]], "time": first["time"].array})
         frame[list(self.quantities)] = cells[:, 0]
-        frame[[f"sigma_{q}" for q in self.quantities] if len(self.quantities) > 1 else ["sigma"]] = cells[
-            :, 1
-        ]
+        frame[["sigma" if len(self.quantities) == 1 else f"sigma_{q}" for q in self.quantities]] = cells[:, 1]
         return frame.dropna(axis=1, how="all")
 
     def matched(self, quantities: Names, span: tuple[float, float], sigma: Noise) -> Observations:
         """For a problem: its quantities in its order, times in its span, `sigma` where the table has none."""
-        for name in quantities:
-            if name not in self.quantities:
-                raise DataError(self._lacks(name))
+        for name in [name for name in quantities if name not in self.quantities]:
+            why = "".join(f" ({note})" for note in self.notes if note.startswith(f"column '{name}' "))
+            what = f"the problem observes '{name}', but the table has no such column of values{why}"
+            known = f"it has: {', '.join(self.quantities)}.{_did_you_mean(name, self.quantities)}"
+            raise DataError(f"{what}; {known} Rename a column, or change what the problem observes")
         order = np.array([quantities.index(q) if q in quantities else -1 for q in self.quantities])
         flat = self._flat().assign(quantity=order[self.quantity[self.mask]]).query("quantity >= 0")
         silent = np.setdiff1d(np.arange(len(self.systems)), flat["system"])
@@ -98,18 +94,12 @@ class Observations:
         extra = [f"column '{q}' is not in the problem" for q in self.quantities if q not in quantities]
         return _pack(self.systems, quantities, flat, (*self.notes, *(f"{e}: ignored" for e in extra)))
 
-    def _lacks(self, name: str) -> str:
-        why = "".join(f" ({note})" for note in self.notes if note.startswith(f"column '{name}' "))
-        what = f"the problem observes '{name}', but no column of the table holds it{why}"
-        known = ", ".join(self.quantities) + "." + _did_you_mean(name, self.quantities)
-        return f"{what}; the columns are: {known} Rename the column, or change what the problem observes"
-
     def _inside(self, flat: pd.DataFrame, span: tuple[float, float]) -> np.ndarray:
         time, slack = flat["time"].to_numpy(), 1e-6 * (span[1] - span[0])
         bad = np.flatnonzero((time < span[0] - slack) | (time > span[1] + slack))
         if bad.size:
-            some = [f"system {self.systems[flat['system'].iloc[i]]} at time {time[i]:g}" for i in bad[:3]]
-            what = f"outside the problem's span {span[0]:g} to {span[1]:g}: {_listed(some, bad.size)}"
+            some = [f"system {self.systems[flat['system'].iloc[i]]} at time {time[i]}" for i in bad[:3]]
+            what = f"observed outside the problem's span {span[0]} to {span[1]}: {_listed(some, bad.size)}"
             raise DataError(f"{what}. Check the unit of time, remove these lines, or widen the span")
         return np.clip(time, *span)
 
@@ -139,18 +129,16 @@ class _Table:
         self.tidy()
         system, names = self.systems()
         time, _ = self.numbers("time")
-        fix = "Write a number, e.g. seconds since the start, or delete the line"
-        self.refuse(~np.isfinite(time), "the time is not a number", fix)
+        self.refuse(~np.isfinite(time), "the time is not a number", "Write a number like 1.5, say in seconds")
         quantities, value = self.values()
         row, quantity = np.nonzero(~np.isnan(value))
         flat = pd.DataFrame({"row": row, "system": system[row], "time": time[row], "quantity": quantity})
-        sigma = self.sigmas(quantities, ~np.isnan(value))
-        flat = flat.assign(value=value[row, quantity], sigma=sigma[row, quantity])
+        flat = flat.assign(value=value[row, quantity], sigma=self.sigmas(quantities, value)[row, quantity])
         if not allow_duplicates:
             self.refuse_duplicates(flat)
         late = (pd.Series(time).groupby(system).diff() < 0).to_numpy()
         if late.any():
-            self.notes.append(f"times were not in order in {len(np.unique(system[late]))} systems: sorted")
+            self.notes.append(f"times sorted in {len(np.unique(system[late]))} of {len(names)} systems")
         return _pack(names, quantities, flat, tuple(self.notes))
 
     def tidy(self) -> None:
@@ -159,11 +147,10 @@ class _Table:
         named = [name != "" and not name.startswith("Unnamed: ") for name in names]
         self.notes += [f"column {at} has no name: ignored" for at, ok in enumerate(named, 1) if not ok]
         frame = self.frame.set_axis(names, axis=1).loc[:, named].reset_index(drop=True)
-        for name in ("system", "time"):
-            if name not in frame:
-                known = f"the columns are: {', '.join(names) or 'none'}.{_did_you_mean(name, names)}"
-                alone = " Separate them with commas (pandas: sep=';')." if len(names) == 1 else ""
-                raise DataError(f"{self.source}: there is no column '{name}'; {known}{alone} {_FIX_HEADER}")
+        for name in [name for name in ("system", "time") if name not in frame]:
+            known = f"the columns are: {', '.join(names) or 'none'}.{_did_you_mean(name, names)}"
+            alone = " Separate them with commas (pandas: sep=';')." if len(names) == 1 else ""
+            raise DataError(f"{self.source}: there is no column '{name}'; {known}{alone} {_FIX_HEADER}")
         for name in frame.columns[frame.columns.duplicated()]:
             raise DataError(f"{self.source}: two columns are called '{name}'. Rename or remove one")
         nameless = frame[_text(frame["system"]) == ""]
@@ -188,29 +175,29 @@ class _Table:
             number, text = self.numbers(name)
             meant = _text(self.frame[name][text]).str.fullmatch(_ALMOST_NUMBER).mean() > 0.5
             if np.isnan(number).all() and not meant:
-                self.notes.append(f"column '{name}' {'holds text' if text.any() else 'is empty'}: ignored")
+                found = f"holds text, {self.place(int(text.argmax()), name)}" if text.any() else "is empty"
+                self.notes.append(f"column '{name}' {found}: ignored")
                 continue
             fix = "Write a number (1.5: no unit, no decimal comma), or remove the column if it is a comment"
             self.refuse(text | np.isinf(number), f"column '{name}' is not a finite number", fix, name)
             columns[name] = number
         if not columns:
-            known = "; ".join([", ".join(self.frame.columns), *self.notes])
-            raise DataError(f"{self.source}: no column of measured values among: {known}. {_FIX_HEADER}")
-        value, fix = np.stack(list(columns.values()), axis=1), "Fill it in, or delete the line"
-        self.refuse(np.isnan(value).all(axis=1), f"no value of {' or '.join(columns)}", fix)
+            known = "; ".join([f"the columns are: {', '.join(self.frame.columns)}", *self.notes])
+            raise DataError(f"{self.source}: no column of measured values; {known}. {_FIX_HEADER}")
+        value, what = np.stack(list(columns.values()), axis=1), f"no value of {' or '.join(columns)}"
+        self.refuse(np.isnan(value).all(axis=1), what, "Fill it in, or delete the line")
         return tuple(columns), value
 
-    def sigmas(self, quantities: Names, observed: np.ndarray) -> np.ndarray:
+    def sigmas(self, quantities: Names, value: np.ndarray) -> np.ndarray:
         for name in self.frame.columns[self.frame.columns.str.startswith("sigma_")]:
             if name[6:] not in self.frame:
-                what = f"'{name}' is read as noise, but of none of: {', '.join(quantities)}"
-                raise DataError(f"{self.source}: {what}. Rename it")
-        sigma = np.full(observed.shape, np.nan)
+                raise DataError(f"{self.source}: '{name}' is noise, but of no column '{name[6:]}'. Rename it")
+        sigma = np.full(value.shape, np.nan)
         for at, name in enumerate(quantities):
             column = f"sigma_{name}" if f"sigma_{name}" in self.frame else "sigma"
             if column in self.frame:
                 sigma[:, at] = self.numbers(column)[0]
-                bad = observed[:, at] & ~((sigma[:, at] > 0) & (sigma[:, at] < np.inf))
+                bad = ~np.isnan(value[:, at]) & ~((sigma[:, at] > 0) & (sigma[:, at] < np.inf))
                 fix = f"Give the standard deviation of {name}'s noise on every line, or remove the column"
                 self.refuse(bad, f"column '{column}' is not a positive number", fix, column)
         return sigma
@@ -224,10 +211,9 @@ class _Table:
             raise DataError(f"{what}. Drop one, or pass allow_duplicates=True if it was truly measured twice")
 
     def refuse(self, bad: np.ndarray | pd.Series, what: str, remedy: str, column: str = "") -> None:
-        """Raise if any row is bad, naming the first three and, given a column, what stands there."""
         rows = np.flatnonzero(bad)
         if rows.size:
-            some = _listed([self.place(row, column) for row in rows[:3]], rows.size)
+            some = _listed([self.place(row, column) for row in rows[:3].tolist()], rows.size)
             raise DataError(f"{self.source}: {what}: {some}. {remedy}")
 
     def place(self, row: int, column: str = "") -> str:
@@ -242,8 +228,7 @@ class _Table:
             return column.to_numpy(np.float64, na_value=np.nan), np.zeros(len(column), dtype=bool)
         text = _text(column).str.replace(self.decimal, ".", regex=False)
         good = text.str.fullmatch(_NUMBER).to_numpy(bool)
-        number = np.full(len(text), np.nan)
-        number[good] = text[good].to_numpy(object).astype(np.float64)  # exact, unlike pd.to_numeric
+        number = text.where(good, "nan").to_numpy(object).astype(np.float64)  # exact, unlike pd.to_numeric
         return number, ~good & ~text.str.lower().isin(_ABSENT).to_numpy()
 
 
@@ -251,14 +236,13 @@ def _read_csv(path: Path) -> _Table:
     text = _read_text(path)
     skip = text.count("\n", 0, len(text) - len(text.lstrip(" \t\n,;")))
     sep = max(",;\t", key=text.split("\n", skip + 1)[skip].count)
-    # Without a header for pandas the first line fixes the number of cells, so that a longer one is an error.
     options: dict[str, Any] = {"header": None, "dtype": str, "na_filter": False, "skip_blank_lines": False}
-    try:
+    try:  # header=None: the first line fixes the number of cells, so that a longer one is an error
         cells = pd.read_csv(io.StringIO(text), sep=sep, skiprows=skip, **options)
     except pd.errors.ParserError as error:
-        what = f"{path}: not readable as CSV ({str(error).split('C error: ')[-1].strip()})"
-        fix = "Write 1.5, not 1,5; put text with commas in quotes; close quotes; end no line with a comma"
-        raise DataError(f"{what}. {fix}") from None
+        what = re.sub(r"row (\d+)", lambda m: f"line {int(m[1]) + 1}", str(error).split(": ")[-1].strip())
+        fix = "Write 1.5, not 1,5; put text with commas in quotes, and close them; end no line with a comma"
+        raise DataError(f"{path}: not readable as CSV ({what}). {fix}") from None
     breaks = cells.apply(lambda column: column.str.count("\n")).sum(axis=1).to_numpy()  # in quoted cells
     lines = skip + 1 + np.arange(len(cells)) + np.cumsum(breaks) - breaks
     body = cells.iloc[1:].set_axis(cells.iloc[0].tolist(), axis=1)
@@ -270,11 +254,10 @@ def _read_text(path: Path) -> str:
     try:
         text = path.read_text("utf-8-sig")
     except OSError as error:
-        raise DataError(f"{path}: {error.strerror}. Check its name and folder") from None
+        raise DataError(f"{path.absolute()}: {error.strerror}. Check its name and folder") from None
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
-        what = f"{path}: line {line} is not UTF-8 text (a spreadsheet?)"
-        raise DataError(f"{what}. Save the table as 'CSV UTF-8' and read that") from None
+        raise DataError(f"{path}: line {line} is not UTF-8 text. Save the table as 'CSV UTF-8'") from None
     if "\x00" in text or not text.strip(" \t\n,;"):
         what = "is not a text file. Save the table as 'CSV UTF-8'" if "\x00" in text else "the file is empty"
         raise DataError(f"{path}: {what}. {_FIX_HEADER}")
@@ -286,12 +269,12 @@ def _filled(flat: pd.DataFrame, quantities: Names, sigma: Noise) -> np.ndarray:
     default = np.array([by_name.get(name) for name in quantities], dtype=np.float64)
     filled = np.where(flat["sigma"].isna(), default[flat["quantity"]], flat["sigma"])
     for name in (quantities[at] for at in flat["quantity"][~((filled > 0) & (filled < np.inf))]):
-        fix = f"Add a column 'sigma' (or 'sigma_{name}') to the table, or give the problem sigma=0.1, say"
-        raise DataError(f"no noise, a positive standard deviation, is known for {name}. {fix}")
+        raise DataError(f"no noise is known for {name}. Add a column 'sigma', or give the problem sigma > 0")
     return filled
 
 
 def _pack(systems: Names, quantities: Names, flat: pd.DataFrame, notes: Names) -> Observations:
+    # Equal times are ordered by quantity, then as in the table: the order that survives `to_frame`.
     flat = flat.iloc[np.lexsort((flat["quantity"], flat["time"], flat["system"]))]
     counts = np.bincount(flat["system"], minlength=len(systems))
     mask = np.arange(counts.max()) < counts[:, None]
@@ -313,4 +296,4 @@ def _listed(places: list[str], total: int) -> str:
 
 def _did_you_mean(name: str, names: Sequence[str]) -> str:
     near = [other for other in names if get_close_matches(other.lower(), [name.lower()])]
-    return f" Did you mean '{near[0]}'?" if near else ""
+    return f" Did you mean '{name}' by '{near[0]}'?" if near else ""

@@ -7,11 +7,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float
 
-from ._closure import Closures, ClosureSpec, Known, Scaling, bind
+from ._closure import Closures, ClosureSpec, Known, KnownClosure, Scaling, bind
 from ._integrators import RK4, Integrator, Rhs, State
 from ._parameters import Parameter, Parameters, check_name
 
@@ -121,14 +120,15 @@ class ODE:
 
     def _check(self) -> None:
         """Trace start and physics once, with stand-in laws, so that bad shapes fail here and not inside a solver."""
-        stand_ins = {name: Known(_first, spec.inputs).build(jr.key(0), unit_scaling(spec.inputs)) for name, spec in self.closures.items()}
-        theta = jnp.asarray(self.parameters.mean, float)
+        stand_ins = {name: KnownClosure(Known(_first, spec.inputs)) for name, spec in self.closures.items()}
 
         def probe(t: Array, theta: Array) -> tuple[State, State]:
             return self.start(theta), self.rate(theta, stand_ins)(t, self.start(theta))
 
+        # Shapes only: making a problem must not start JAX, the number of devices may still be chosen after it.
+        number = jax.ShapeDtypeStruct((), jnp.result_type(float))
         try:
-            jax.eval_shape(probe, jnp.asarray(self.span[0], float), theta)
+            jax.eval_shape(probe, number, jax.ShapeDtypeStruct((len(self.parameters),), number.dtype))
         except ProblemError:
             raise
         except Exception as error:

@@ -9,19 +9,9 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 
+from ..diagnose import Truth
 from ..forward import Where, solver
 from ..problem import ODE, Known, Observations, unit_scaling
-
-
-@dataclass(frozen=True, eq=False)
-class Truth:
-    """What synthetic data were made from. `theta` is unconstrained, (system, parameter)."""
-
-    theta: np.ndarray
-    mu: np.ndarray | None = None
-    tau: np.ndarray | None = None
-    laws: Mapping[str, Callable[..., Any]] | None = None
-    ranges: Mapping[str, tuple[float, float]] | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -59,7 +59,7 @@ def population(view: View) -> Figure:
 def trajectories(view: View) -> Figure:
     """Observations, posterior mean and band of a few systems spread over the fleet."""
     picked, shown = view.spread(6 if len(view.quantities) == 1 else 4), evenly(len(view.quantities), 4)
-    pairs = [(system, quantity) for system in picked for quantity in shown]
+    pairs = [(system, quantity) for system in picked.tolist() for quantity in shown.tolist()]
     columns = len(shown) if len(shown) > 1 else min(len(picked), 3)
     rows = ceil(len(pairs) / columns)
     said = counted(len(picked), len(view.systems), "system")
@@ -144,7 +144,7 @@ def _density(axes: Axes, view: View, index: int) -> None:
     axes.plot(x, mean, color=BLUE, linewidth=1.8, label="inferred population")
     axes.fill_between(x, low, high, color=BLUE, alpha=0.2, linewidth=0, label="its 95 % band")
     if view.truth_mu is not None and view.truth_tau is not None:
-        axes.plot(x, normal_density(x, view.truth_mu[index], view.truth_tau[index]), **TRUTH)
+        axes.plot(x, normal_density(x, float(view.truth_mu[index]), float(view.truth_tau[index])), **TRUTH)
     axes.set_ylim(bottom=0)
 
 
@@ -236,7 +236,7 @@ def _trace_figure(title: str, view: View, columns: Sequence[Column]) -> Figure:
     panels = figure.subplots(len(shown), len(columns), squeeze=False, sharex=True)
     for column, (name, draws, truth) in zip(panels.T, columns):
         for axes, index in zip(column, shown):
-            known = None if truth is None else truth[index]
+            known = None if truth is None else float(truth[index])
             _trace(axes, draws[chains, :, index], view.groups[chains], known)
         column[0].set_title(label(name, 30))
         column[-1].set_xlabel("kept draw")

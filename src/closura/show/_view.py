@@ -37,7 +37,7 @@ class ClosureView:
             return None
         room = np.ptp(seen) or np.ptp(every)
         bottom, top = max(every.min(), seen.min() - room), min(every.max(), seen.max() + room)
-        return bottom - 0.05 * room, top + 0.05 * room
+        return float(bottom - 0.05 * room), float(top + 0.05 * room)
 
     def visited_level(self) -> float | None:
         """The density above which 99 % of the visited inputs lie, on an even grid; None if unknown."""
@@ -140,7 +140,7 @@ def evenly(total: int, count: int) -> np.ndarray:
     return np.unique(np.linspace(0, total - 1, min(count, total)).round().astype(int))
 
 
-def normal_density(x: np.ndarray, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
+def normal_density(x: np.ndarray, mean: np.ndarray | float, variance: np.ndarray | float) -> np.ndarray:
     variance = np.maximum(variance, 1e-12)
     return np.exp(-0.5 * (x - mean) ** 2 / variance) / np.sqrt(2 * np.pi * variance)
 

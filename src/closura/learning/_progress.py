@@ -1,0 +1,105 @@
+"""What a person sees while a run works: a bar on a terminal, plain lines elsewhere; and a way to stop it."""
+
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from ._run import Run
+
+PHASES = {"learn": "learning the closure", "settle": "settling", "sample": "sampling"}
+LINE_EVERY = 5.0
+
+
+class Reporter:
+    """`update(run, log)` after each chunk. Rate and remaining time are of the iterations, not of compilation."""
+
+    def __init__(self, shown: bool, console: Console | None = None):
+        self.console = console or Console(file=sys.stderr)
+        self.shown = shown
+        self.bar = shown and self.console.is_terminal
+        self.last_line = -np.inf
+        self.last: tuple[float, int] | None = None
+        self.progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.completed:.0f}/{task.total:.0f}"),
+            TextColumn("{task.fields[state]}"),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            console=self.console,
+            disable=not self.bar,
+        )
+        self.task = self.progress.add_task("compiling", total=1, state="")
+
+    def update(self, run: Run, log: dict[str, np.ndarray]) -> None:
+        if not self.shown:
+            return
+        now = time.perf_counter()
+        rate = (run.iteration - self.last[1]) / max(now - self.last[0], 1e-9) if self.last else float("nan")
+        self.last = (now, run.iteration)
+        state = (
+            f"{rate:5.0f} it/s  accept {np.mean(log['acceptance']):.2f}  log-lik {log['loglik'][-1]:.1f}  "
+            f"temper {log['temperature'][-1]:.3f}"
+        )
+        name = PHASES[str(log["phase"][0])]
+        if self.bar:
+            self.progress.update(self.task, total=run.total, completed=run.iteration, description=name, state=state)
+        elif now - self.last_line > LINE_EVERY or run.finished:
+            left = (run.total - run.iteration) / rate if rate == rate else float("nan")
+            self.say(f"{run.iteration:>6}/{run.total} {name}: {state}  ETA {left:.0f} s")
+            self.last_line = now
+
+    def say(self, text: str) -> None:
+        if self.shown:
+            self.console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+
+class _Stop:
+    asked = False
+
+
+@contextmanager
+def stoppable(reporter: Reporter) -> Iterator[_Stop]:
+    """The first Ctrl-C asks to stop after the current chunk, the second stops at once."""
+    stop = _Stop()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        if stop.asked:
+            raise KeyboardInterrupt
+        stop.asked = True
+        reporter.say("Stopping after this chunk; what was done is kept. Ctrl-C again stops at once.")
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def drive(run: Run, shown: bool, after_chunk: Any = None) -> bool:
+    """Advance a run to its end; returns False if it was stopped before."""
+    reporter = Reporter(shown)
+    with reporter.progress, stoppable(reporter) as stop:
+        if not reporter.bar:
+            reporter.say("compiling …")
+        try:
+            while not run.finished and not stop.asked:
+                reporter.update(run, run.advance())
+                if after_chunk is not None:
+                    after_chunk(run)
+        except KeyboardInterrupt:
+            pass
+    return run.finished

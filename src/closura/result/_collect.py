@@ -1,0 +1,260 @@
+"""From a run to a result: posterior in ArviZ's schema, metrics, what the figures show."""
+
+import resource
+import sys
+import time
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+import xarray as xr
+
+from ..diagnose import Truth, closure_mse, closure_mse_visited, judge, on_points, theta_scores
+from ..learning import Run
+from ..problem import Closure, Known, prepare, unit_scaling
+from ..show import ClosureView
+from ._result import Result
+
+BAND_NUMBERS = 40_000_000
+
+
+def collect(run: Run, truth: Truth | None = None, context: dict[str, Any] | None = None) -> Result:
+    """`context` are settings the run does not know: where data came from, seeds of synthetic data."""
+    context = dict(context or {})
+    check, visited = run.convergence(), run.visited()
+    paths = _paths(run, truth)
+    chi_square = _chi_square(run, paths["fit"])
+    outside = run.outside()
+    verdict = judge(run, check, chi_square, outside)
+    metrics = _metrics(run, truth, check, context, paths) | {
+        "converged": verdict.converged,
+        "warnings": [*verdict.problems, *verdict.remarks],
+        "rhat_max": _number(check.rhat_max),
+        "ess_bulk_min": _number(np.nanmin(check.ess_bulk, initial=np.inf)),
+        "ess_tail_min": _number(np.nanmin(check.ess_tail, initial=np.inf)),
+        "rhat_chains_max": _number(np.nanmax(check.rhat, initial=-np.inf)),
+        "rhat_groups_max": _number(np.nanmax(check.rhat_nested, initial=-np.inf)),
+        "residual_chi_square": _number(chi_square),
+        "outside_table": outside,
+    }
+    history = pd.DataFrame({key: np.concatenate([h[key] for h in run.history]) for key in run.history[0]}) if run.history else (
+        pd.DataFrame(columns=["iteration", "acceptance", "loglik", "temperature", "step_size", "phase"])
+    )
+    return Result(
+        problem=run.problem,
+        data=run.data,
+        settings={**context, **run.settings.model_dump()},
+        verdict=verdict,
+        metrics=metrics,
+        tree=_tree(run),
+        history=history,
+        closures={name: _callable(law) for name, law in run.laws.items()},
+        visited=visited,
+        truth=truth,
+        view_parts=_view_parts(run, truth, visited, paths),
+    )
+
+
+def _callable(law: Any) -> Any:
+    """A law that takes numbers or arrays and gives NumPy back."""
+
+    def call(*x: Any) -> Any:
+        if len(x) != law.spec.inputs:
+            raise TypeError(f"this closure takes {law.spec.inputs} inputs, got {len(x)}")
+        value = np.asarray(jnp.vectorize(law)(*(jnp.asarray(xi, float) for xi in x)))
+        return float(value) if value.ndim == 0 else value
+
+    call.law = law  # type: ignore[attr-defined]
+    return call
+
+
+def _tree(run: Run) -> xr.DataTree:
+    theta, phi = run.theta(), run.phi()
+    names, data = list(run.problem.parameters.names), run.data
+    physical = np.asarray(run.problem.parameters.to_physical(theta))
+    coords = {
+        "chain": np.arange(theta.shape[0]),
+        "draw": np.arange(theta.shape[1]),
+        "system": list(data.systems),
+        "parameter": names,
+    }
+    dims = ("chain", "draw", "system")
+    posterior = {name: (dims, physical[..., i]) for i, name in enumerate(names)}
+    unconstrained: dict[str, Any] = {"theta": ((*dims, "parameter"), theta)}
+    if phi:
+        posterior |= {"mu": (("chain", "draw", "parameter"), phi.mu), "tau": (("chain", "draw", "parameter"), np.exp(phi.log_tau))}
+        unconstrained |= {"mu": (("chain", "draw", "parameter"), phi.mu), "log_tau": (("chain", "draw", "parameter"), phi.log_tau)}
+    observed = {
+        key: (("system", "observation"), np.where(data.mask, getattr(data, key), np.nan)) for key in ("time", "value", "sigma")
+    }
+    names_of = np.array([*data.quantities, ""])[np.where(data.mask, data.quantity, len(data.quantities))]
+    observed["quantity"] = (("system", "observation"), names_of)
+    attributes = {"inference_library": "closura", "note": "mu and tau (variance) are on the unconstrained scale"}
+    systems = {"system": list(data.systems)}
+    return xr.DataTree.from_dict(
+        {
+            "/": xr.Dataset(attrs=attributes),
+            "/posterior": xr.Dataset(posterior, coords, attributes),
+            "/unconstrained_posterior": xr.Dataset(unconstrained, coords, attributes),
+            "/sample_stats": xr.Dataset({"group": ("chain", run.groups)}, {"chain": coords["chain"]}),
+            "/observed_data": xr.Dataset(observed, systems),
+        }
+    )
+
+
+def _paths(run: Run, truth: Truth | None) -> dict[str, Any]:
+    """Trajectories of the observed quantities: (draw, system, quantity, time) of posterior draws, and of the truth."""
+    forward, problem = run.setup.likelihood.forward, run.problem
+    theta = run.theta()
+    flat = theta.reshape(-1, *theta.shape[2:])
+    wanted = int(np.clip(BAND_NUMBERS // (theta.shape[2] * (problem.steps + 1) * len(problem.observed)), 8, 100))
+    chosen = flat[np.linspace(0, len(flat) - 1, min(wanted, len(flat))).astype(int)]
+    observed = [problem.state_names.index(q) for q in problem.observed]
+
+    @eqx.filter_jit
+    def solve(theta: Any, laws: Any) -> Any:
+        paths = jax.vmap(jax.vmap(lambda t: forward.trajectory(t, laws)))(theta)
+        return jnp.moveaxis(paths[..., jnp.array(observed)], -1, -2)
+
+    laws = prepare(run.laws, run.ranges)
+    paths = {"fit": np.asarray(solve(jnp.asarray(chosen), laws)), "truth": None, "visited_truth": {}}
+    if truth is not None and (truth.laws is not None or not problem.closures):
+        known = {n: Known((truth.laws or {})[n], s.inputs).build(jax.random.key(0), unit_scaling(s.inputs)) for n, s in problem.closures.items()}
+        true_theta = jnp.asarray(truth.theta, float)[None]
+        paths["truth"] = np.asarray(solve(true_theta, known))[0]
+        seen = eqx.filter_jit(jax.vmap(lambda t: forward.visited(t, known)))(true_theta[0])
+        paths["visited_truth"] = {name: np.asarray(x).reshape(-1, x.shape[-1]) for name, x in seen.items()}
+    return paths
+
+
+def _chi_square(run: Run, fit: np.ndarray) -> float:
+    """Mean squared standardised residual of the posterior mean trajectory."""
+    data, times, mean = run.data, run.problem.times, fit.mean(axis=0)
+    total = 0.0
+    for k in range(len(data.systems)):
+        on = data.mask[k]
+        predicted = np.array([np.interp(data.time[k], times, mean[k, q]) for q in range(mean.shape[1])])
+        residual = (data.value[k] - predicted[data.quantity[k], np.arange(data.time.shape[1])]) / data.sigma[k]
+        total += float(np.sum(residual[on] ** 2))
+    return total / max(1, int(data.counts.sum()))
+
+
+def _metrics(run: Run, truth: Truth | None, check: Any, context: dict[str, Any], paths: dict[str, Any]) -> dict[str, Any]:
+    theta, phi, settings = run.theta(), run.phi(), run.settings
+    learned = {n: law for n, law in run.laws.items() if isinstance(law, Closure)}
+    theta_mse = coverage = law_mse = law_mse_visited = None
+    if truth is not None:
+        theta_mse, coverage = theta_scores(theta, truth.theta)
+        if truth.laws and truth.ranges and learned:
+            law_mse = float(np.mean([closure_mse(law, truth.laws[n], truth.ranges[n]) for n, law in learned.items()]))
+            law_mse_visited = float(
+                np.mean([closure_mse_visited(law, truth.laws[n], paths["visited_truth"][n]) for n, law in learned.items()])
+            )
+    labels = run.problem.parameters.labels
+    seconds = time.perf_counter() - run.began
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1024 if sys.platform != "darwin" else 1024**2)
+    return {
+        "problem": run.problem.name,
+        "forward": settings.forward,
+        "hierarchical": settings.hierarchy,
+        "oracle": bool(run.problem.closures) and not learned,
+        "systems": len(run.data.systems),
+        "chains": settings.chains,
+        "iterations": run.iteration,
+        "seed": settings.seed,
+        "data_seed": context.get("data_seed"),
+        "theta_mse": _number(theta_mse),
+        "coverage_2sd": _number(coverage),
+        "closure_mse": _number(law_mse),
+        "closure_mse_visited": _number(law_mse_visited),
+        "surrogate_mse": None,
+        "surrogate_fit_mse": None,
+        "surrogate_error": None,
+        "second_stage_acceptance": None,
+        "mu": dict(zip(labels, phi.mu.mean((0, 1)).tolist())) if phi else None,
+        "tau": dict(zip(labels, np.exp(phi.log_tau).mean((0, 1)).tolist())) if phi else None,
+        "noise_sd": _noise(run),
+        "seconds_total": seconds,
+        "seconds_compile": run.seconds_compile,
+        "seconds_per_iteration": (seconds - run.seconds_compile) / max(1, run.iteration),
+        "peak_rss_mb": peak,
+    }
+
+
+def _noise(run: Run) -> float | None:
+    """The known noise, where it is one number."""
+    sigma = run.data.sigma[run.data.mask]
+    return float(sigma[0]) if np.all(sigma == sigma[0]) else None
+
+
+def _number(value: Any) -> float | None:
+    return None if value is None or not np.isfinite(value) else float(value)
+
+
+def _view_parts(run: Run, truth: Truth | None, visited: dict[str, np.ndarray], paths: dict[str, Any]) -> dict[str, Any]:
+    theta, phi, parameters, data = run.theta(), run.phi(), run.problem.parameters, run.data
+    low, high = np.quantile(paths["fit"], [0.025, 0.975], axis=0)
+    systems, places = np.nonzero(data.mask)
+    frame = pd.DataFrame(
+        {
+            "system": np.array(data.systems)[systems],
+            "time": data.time[systems, places],
+            "quantity": np.array(data.quantities)[data.quantity[systems, places]],
+            "value": data.value[systems, places],
+            "sigma": data.sigma[systems, places],
+        }
+    )
+    return {
+        "parameters": parameters.names,
+        "labels": parameters.labels,
+        "systems": data.systems,
+        "theta": theta,
+        "physical": np.asarray(parameters.to_physical(theta)),
+        "groups": run.groups,
+        "mu": phi.mu if phi else None,
+        "tau": np.exp(phi.log_tau) if phi else None,
+        "grid": run.problem.times,
+        "quantities": run.problem.observed,
+        "fit_mean": paths["fit"].mean(axis=0),
+        "fit_low": low,
+        "fit_high": high,
+        "observations": frame,
+        "closures": [closure_view(name, law, visited[name], truth) for name, law in run.laws.items()],
+        "truth_theta": truth.theta if truth else None,
+        "truth_mu": truth.mu if truth else None,
+        "truth_tau": truth.tau if truth else None,
+        "truth_fit": paths["truth"],
+    }
+
+
+def closure_view(name: str, law: Any, inputs: np.ndarray, truth: Truth | None) -> ClosureView:
+    """A law on a grid over what was visited (and over the range it is judged on), with the density of visits."""
+    count = law.spec.inputs
+    if len(inputs):
+        low, high = inputs.min(axis=0), inputs.max(axis=0)
+    else:
+        low, high = -np.ones(count), np.ones(count)
+    margin = 0.05 * np.maximum(high - low, 1e-6)
+    low, high = low - margin, high + margin
+    if count == 1 and truth is not None and truth.ranges and name in truth.ranges:
+        low, high = np.minimum(low, truth.ranges[name][0]), np.maximum(high, truth.ranges[name][1])
+    points = 241 if count == 1 else 61 if count == 2 else 2
+    axes = [np.linspace(a, b, points) for a, b in zip(low, high)]
+    grid = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, count)
+    edges = [np.concatenate([[a[0]], (a[1:] + a[:-1]) / 2, [a[-1]]]) for a in axes]
+    density = np.histogramdd(inputs, bins=edges, density=True)[0].ravel() if len(inputs) else np.zeros(len(grid))
+    support = tuple(np.quantile(inputs[:, 0], [0.005, 0.995]).tolist()) if count == 1 and len(inputs) else None
+    true_law = (truth.laws or {}).get(name) if truth else None
+    return ClosureView(
+        name=name,
+        inputs=tuple(f"input {i + 1}" for i in range(count)) if count > 1 else ("input",),
+        grid=grid,
+        value=on_points(law, grid),
+        density=density,
+        support=support,
+        truth=None if true_law is None else on_points(true_law, grid),
+        known=not isinstance(law, Closure),
+    )

@@ -1,0 +1,112 @@
+"""What a fit returns: verdict first, then posterior, laws, history, figures, and a folder to keep them in."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+
+from ..diagnose import Truth, Verdict
+from ..problem import ODE, Observations
+from ..show import View
+
+
+@dataclass(eq=False)
+class Result:
+    """A finished (or stopped) fit.
+
+    - `verdict`: converged or not, why, and what to do; `print(result)` starts with it.
+    - `posterior`: an xarray Dataset in ArviZ's schema; `posterior["k"]` is (chain, draw, system), physical scale.
+    - `closure(x)`: the learned law (`closures[name]` with several); `metrics`: flat dict of figures.
+    - `tree`: the whole DataTree that `posterior.nc` holds; `history`: one row an iteration.
+    """
+
+    problem: ODE
+    data: Observations
+    settings: dict[str, Any]
+    verdict: Verdict
+    metrics: dict[str, Any]
+    tree: xr.DataTree
+    history: pd.DataFrame
+    closures: Mapping[str, Callable[..., Any]]
+    visited: Mapping[str, np.ndarray]
+    truth: Truth | None
+    view_parts: Mapping[str, Any]
+
+    @property
+    def posterior(self) -> xr.Dataset:
+        return self.tree["posterior"].to_dataset()
+
+    @property
+    def converged(self) -> bool:
+        return self.verdict.converged
+
+    def closure(self, *x: Any) -> Any:
+        """The law at these inputs; numbers or arrays."""
+        if len(self.closures) != 1:
+            names = ", ".join(self.closures) or "none"
+            raise ValueError(f"this problem has {len(self.closures)} closures ({names}); use result.closures[name](x)")
+        return next(iter(self.closures.values()))(*x)
+
+    def summary(self) -> pd.DataFrame:
+        """Mean, standard deviation and 95 % interval of every parameter of every system, physical scale."""
+        rows = []
+        for name in self.problem.parameters.names:
+            draws = self.posterior[name].values.reshape(-1, len(self.data.systems))
+            low, high = np.quantile(draws, [0.025, 0.975], axis=0)
+            for k, system in enumerate(self.data.systems):
+                rows.append((system, name, draws[:, k].mean(), draws[:, k].std(), low[k], high[k]))
+        return pd.DataFrame(rows, columns=["system", "parameter", "mean", "sd", "2.5%", "97.5%"])
+
+    def __str__(self) -> str:
+        lines = [*self.verdict.lines, ""]
+        if "mu" in self.posterior:
+            spread = np.sqrt(self.posterior["tau"]).mean(("chain", "draw")).values
+            mean, sd = (getattr(self.posterior["mu"], s)(("chain", "draw")).values for s in ("mean", "std"))
+            lines.append("population (unconstrained scale)      mean          between systems")
+            lines += [
+                f"  {label:<24} {m:>10.3f} ± {s:<8.3f}  sd {t:.3f}"
+                for label, m, s, t in zip(self.problem.parameters.labels, mean, sd, spread)
+            ]
+        shown = ("theta_mse", "coverage_2sd", "closure_mse", "rhat_max", "ess_bulk_min", "seconds_total")
+        lines.append("  ".join(f"{k} {self.metrics[k]:.4g}" for k in shown if self.metrics.get(k) is not None))
+        return "\n".join(lines)
+
+    @cached_property
+    def view(self) -> View:
+        """All that figures and report need, as plain arrays."""
+        return View(
+            title=self.problem.name,
+            converged=self.converged,
+            verdict=self.verdict.lines,
+            metrics=self.metrics,
+            settings=self.settings,
+            history=self.history,
+            **self.view_parts,
+        )
+
+    def plot_closure(self) -> Any:
+        return self._figure("closure")
+
+    def plot_trajectories(self) -> Any:
+        return self._figure("trajectories")
+
+    def plot_population(self) -> Any:
+        return self._figure("population")
+
+    def _figure(self, name: str) -> Any:
+        from ..show._figures import FIGURES
+
+        return FIGURES[name][0](self.view)
+
+    def save(self, folder: str | Path, *, overwrite: bool = False) -> Path:
+        """Write the run folder; refuses one that holds another run."""
+        from ._folder import claim, save
+
+        path = claim(Path(folder), overwrite=overwrite)
+        save(self, path)
+        return path
