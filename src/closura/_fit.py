@@ -94,6 +94,7 @@ def use_cores(count: int | None = None) -> int:
     except RuntimeError:
         if len(jax.devices()) < wanted:
             warnings.warn(
-                f"JAX was already in use with {len(jax.devices())} device(s); call closura.use_cores() first thing", stacklevel=2
+                f"JAX was already in use with {len(jax.devices())} device(s); call closura.use_cores() first thing",
+                stacklevel=2,
             )
     return len(jax.devices())

@@ -217,14 +217,10 @@ def test_line_cut_short(save):
 @pytest.mark.parametrize("cell", ["abc", "inf", "-Infinity", "1e999", "1_000", "0x10", "#DIV/0!", "1.5 mm"])
 def test_cell_that_is_not_a_finite_number(save, cell):
     text = message(save(f"system,time,u\n3.0,0,1\n3.0,1,{cell}\n"))
-    assert_says(
-        text, "column 'u'", "not a finite number", f"line 3 (system 3, time 1) has '{cell}'", "Write a"
-    )
+    assert_says(text, "column 'u'", "not a finite number", f"line 3 (system 3, time 1) has '{cell}'", "Write a")
 
 
-@pytest.mark.parametrize(
-    "cells", [("1,5", "2,5"), ("1,234.5", "2,000.0"), ("0.5mm", "0.6mm"), ("< 0.1", "3 V")]
-)
+@pytest.mark.parametrize("cells", [("1,5", "2,5"), ("1,234.5", "2,000.0"), ("0.5mm", "0.6mm"), ("< 0.1", "3 V")])
 def test_column_meant_as_numbers_is_not_a_comment(save, cells):
     text = message(save(f'system,time,v,u\nA,0,7,"{cells[0]}"\nA,1,8,"{cells[1]}"\n'))
     assert_says(text, "column 'u'", "line 2", f"'{cells[0]}'", "decimal comma", "unit", "comment")
@@ -287,9 +283,7 @@ def test_all_systems_missing():
 @pytest.mark.parametrize("cell", ["0", "-0.1", "", "nan", "inf", "small"])
 def test_bad_noise(save, cell):
     text = message(save(f"system,time,u,sigma\nA,0,1,0.1\nA,1,2,{cell}\n"))
-    assert_says(
-        text, "'sigma'", "not a positive number", "line 3 (system A, time 1)", f"'{cell}'", "remove the"
-    )
+    assert_says(text, "'sigma'", "not a positive number", "line 3 (system A, time 1)", f"'{cell}'", "remove the")
 
 
 def test_bad_noise_of_one_quantity(save):
@@ -363,9 +357,7 @@ def test_two_columns_that_could_be_time(save):
 
 def test_no_column_of_values(save):
     text = message(save("system,time,u,w,sigma\nA,0,,high,1\nA,1,,low,1\n"))
-    assert_says(
-        text, "no column of measured values", "column 'u' is empty", "column 'w' holds text", "'high'"
-    )
+    assert_says(text, "no column of measured values", "column 'u' is empty", "column 'w' holds text", "'high'")
 
 
 # Files
@@ -394,9 +386,7 @@ def test_empty_frames():
     assert_says(message(pd.DataFrame({"system": [], "time": [], "u": []})), "empty", "no data")
 
 
-@pytest.mark.parametrize(
-    "content", [b"PK\x03\x04\xff\xfe\x00", b"\x00\x01\x02", "system,time,u".encode("utf-16")]
-)
+@pytest.mark.parametrize("content", [b"PK\x03\x04\xff\xfe\x00", b"\x00\x01\x02", "system,time,u".encode("utf-16")])
 def test_binary_file(save, content):
     assert_says(message(save(content)), "fleet.csv", "not", "text", "Save the table as 'CSV UTF-8'")
 
@@ -466,9 +456,7 @@ def test_round_trip_of_random_ragged_data():
     value = np.where(rng.random((n, 3)) < 0.5, rng.standard_normal((n, 3)), np.nan)
     value[:, 0] = np.where(np.isnan(value).all(axis=1), 0.5 + np.arange(n), value[:, 0])
     frame = pd.DataFrame(value, columns=["u", "v", "w"])
-    frame = frame.assign(
-        system=rng.integers(0, 17, n), time=rng.integers(0, 9, n) / 7, sigma=rng.random(n) + 0.1
-    )
+    frame = frame.assign(system=rng.integers(0, 17, n), time=rng.integers(0, 9, n) / 7, sigma=rng.random(n) + 0.1)
     data = read_table(frame)
     assert data.counts.sum() == np.isfinite(value).sum()
     assert_same(read_table(data.to_frame()), data)
@@ -540,9 +528,7 @@ def test_matched_fills_only_missing_noise(save):
 @pytest.mark.parametrize("sigma", [None, {}, {"u": 0.1}, 0.0, -1.0, float("nan"), float("inf")])
 def test_matched_without_noise(save, sigma):
     data = read_table(save("system,time,u,v,sigma_u\nA,0,1,2,.1\n"))
-    with pytest.raises(
-        DataError, match=r"no noise is known for v\. Add a column 'sigma', or give the problem sigma"
-    ):
+    with pytest.raises(DataError, match=r"no noise is known for v\. Add a column 'sigma', or give the problem sigma"):
         data.matched(("u", "v"), SPAN, sigma)
 
 

@@ -82,9 +82,17 @@ def write_simulation(built_in: BuiltIn, systems: int | None, seed: int, out: Pat
     if systems is not None and systems < 1:
         raise DataError(f"--systems {systems}: at least one system is needed")
     data, truth = built_in.simulate(systems, seed)
-    table = pd.DataFrame(built_in.problem.parameters.to_physical(truth.theta), columns=list(built_in.problem.parameters.names))
+    table = pd.DataFrame(
+        built_in.problem.parameters.to_physical(truth.theta), columns=list(built_in.problem.parameters.names)
+    )
     table.insert(0, "system", list(data.systems))
-    facts = {"problem": built_in.name, "data_seed": seed, "sigma": built_in.sigma, "mu": built_in.mu.tolist(), "tau": built_in.tau.tolist()}
+    facts = {
+        "problem": built_in.name,
+        "data_seed": seed,
+        "sigma": built_in.sigma,
+        "mu": built_in.mu.tolist(),
+        "tau": built_in.tau.tolist(),
+    }
     try:
         out.mkdir(parents=True, exist_ok=True)
         data.to_frame().to_csv(paths[0], index=False)

@@ -76,13 +76,17 @@ def simulate(
 
 @app.command()
 def fit(
-    problem: Annotated[str | None, typer.Argument(help="a built-in problem or a Python file that defines `problem`")] = None,
+    problem: Annotated[
+        str | None, typer.Argument(help="a built-in problem or a Python file that defines `problem`")
+    ] = None,
     data: Annotated[Path | None, typer.Option(help="CSV with columns system, time, one a quantity [, sigma]")] = None,
     out: Annotated[Path | None, typer.Option(help="run folder (default: runs/NAME, numbered)")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="replace the run in the folder")] = False,
     config: Annotated[Path | None, typer.Option(help="YAML file of settings; options here win over it")] = None,
     oracle: Annotated[bool | None, typer.Option("--oracle", help="use the true law instead of learning one")] = None,
-    hierarchy: Annotated[bool | None, typer.Option("--hierarchy/--no-hierarchy", help="infer the population, or fix the prior")] = None,
+    hierarchy: Annotated[
+        bool | None, typer.Option("--hierarchy/--no-hierarchy", help="infer the population, or fix the prior")
+    ] = None,
     forward: Annotated[str | None, typer.Option(help="forward model: solver")] = None,
     seed: Annotated[int | None, typer.Option(help="seed of the run")] = None,
     data_seed: Annotated[int | None, typer.Option(help="seed of synthetic data")] = None,
@@ -90,14 +94,21 @@ def fit(
     chains: Annotated[int | None, typer.Option(help="chains in all")] = None,
     iterations: Annotated[int | None, typer.Option(help="learning iterations")] = None,
     draws: Annotated[int | None, typer.Option(help="draws kept from each chain")] = None,
-    set_: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="any other setting; repeat")] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="any other setting; repeat")
+    ] = None,
     devices: Annotated[int | None, typer.Option(help="CPU devices; 1 switches spreading over cores off")] = None,
     float64: Annotated[bool | None, typer.Option("--float64", help="double precision")] = None,
     cache: Annotated[bool, typer.Option(help="keep compiled programs for the next run")] = True,
     quiet: Annotated[bool, typer.Option("--quiet", help="no progress")] = False,
 ) -> None:
     """Fit a fleet: parameters, population and shared law, into a run folder with a report."""
-    given = {"problem": problem, "data": None if data is None else str(data), "oracle": oracle, "hierarchy": hierarchy}
+    given: dict[str, Any] = {
+        "problem": problem,
+        "data": None if data is None else str(data),
+        "oracle": oracle,
+        "hierarchy": hierarchy,
+    }
     given |= {"forward": forward, "seed": seed, "data_seed": data_seed, "systems": systems, "chains": chains}
     given |= {"iterations": iterations, "draws": draws, "devices": devices, "float64": float64}
     chosen = _read_config(config) | _read_pairs(set_ or []) | {key: v for key, v in given.items() if v is not None}
@@ -117,7 +128,15 @@ def resume(
     _run(_read_config(folder / "config.yaml"), folder, resume=True, cache=cache, progress=not quiet)
 
 
-def _run(chosen: dict[str, Any], out: Path | None, *, cache: bool, progress: bool, overwrite: bool = False, resume: bool = False) -> None:
+def _run(
+    chosen: dict[str, Any],
+    out: Path | None,
+    *,
+    cache: bool,
+    progress: bool,
+    overwrite: bool = False,
+    resume: bool = False,
+) -> None:
     from ..learning import make_settings
 
     context = {key: chosen.get(key) for key in CONTEXT if key != "about"}
@@ -175,7 +194,9 @@ def _built_in(name: str) -> Any:
     if name not in BUILT_IN:
         near = difflib.get_close_matches(name, BUILT_IN, n=1, cutoff=0.5)
         hint = f"did you mean {near[0]!r}? " if near else ""
-        raise UsageError(f"unknown problem {name!r}; {hint}built-in problems: {', '.join(BUILT_IN)}; or give a file ending in .py")
+        raise UsageError(
+            f"unknown problem {name!r}; {hint}built-in problems: {', '.join(BUILT_IN)}; or give a file ending in .py"
+        )
     return BUILT_IN[name]
 
 

@@ -56,7 +56,9 @@ def judge(run: Any, check: Any, chi_square: float, outside: dict[str, float]) ->
             "lower dt, or choose a stiff integrator."
         )
     if np.any(run.data.counts < 2):
-        verdict.remarks.append(f"{int(np.sum(run.data.counts < 2))} systems have one observation: the population speaks for them.")
+        verdict.remarks.append(
+            f"{int(np.sum(run.data.counts < 2))} systems have one observation: the population speaks for them."
+        )
     return verdict
 
 
@@ -64,7 +66,7 @@ def _judge_chains(verdict: Verdict, run: Any, check: Any) -> None:
     worst = check.rhat_max
     if not worst < RHAT_LIMIT:
         verdict.problems.append(
-            f"R-hat is {worst:.3f} (should be below {RHAT_LIMIT}), worst for {_name(run, np.nanargmax(_larger(check)))}: chains "
+            f"R-hat is {worst:.3f} (should be below {RHAT_LIMIT}), worst for {_name(run, int(np.nanargmax(_larger(check))))}: chains "
             "disagree. Raise --iterations; if two solutions fit that system equally well, sharpen its prior."
         )
     least = min(np.nanmin(check.ess_bulk), np.nanmin(check.ess_tail))
@@ -92,9 +94,13 @@ def _judge_sampler(verdict: Verdict, settings: Any) -> None:
     if settings.covariance == "self" and settings.preconditioner is not None:
         verdict.remarks.append("covariance='self' is the published, biased kernel: its spread comes out too small.")
     if not settings.metropolis:
-        verdict.problems.append("metropolis=False leaves a discretisation error in the draws: use it for comparison only.")
+        verdict.problems.append(
+            "metropolis=False leaves a discretisation error in the draws: use it for comparison only."
+        )
     if settings.groups < 2:
-        verdict.remarks.append("One group of chains: R-hat cannot compare preconditioners or starting points; use groups=4.")
+        verdict.remarks.append(
+            "One group of chains: R-hat cannot compare preconditioners or starting points; use groups=4."
+        )
 
 
 def _judge_learning(verdict: Verdict, run: Any) -> None:

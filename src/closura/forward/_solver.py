@@ -38,7 +38,9 @@ class Solver:
     def reverse(self) -> "Solver":
         return dataclasses.replace(self, backward=True)
 
-    def predict(self, theta: Float[Array, " parameter"], closures: Closures, where: Where) -> Float[Array, " observation"]:
+    def predict(
+        self, theta: Float[Array, " parameter"], closures: Closures, where: Where
+    ) -> Float[Array, " observation"]:
         """Observed quantities of one system at its observation points."""
         if isinstance(self.problem.integrator, Adaptive):
             states = self._adaptive(theta, closures, where.time)
@@ -198,5 +200,9 @@ def likelihood(problem: ODE, data: Observations) -> Likelihood:
     weight = np.where(data.mask, 1 / data.sigma**2, 0.0)
     constant = -np.sum(np.where(data.mask, np.log(data.sigma) + 0.5 * np.log(2 * np.pi), 0.0), axis=1)
     return Likelihood(
-        forward, where, jnp.asarray(data.value, float), jnp.asarray(weight, float), jnp.asarray(constant, float)
+        forward,
+        where,
+        jnp.asarray(data.value, float),
+        jnp.asarray(weight, float),
+        jnp.asarray(constant, float),
     )

@@ -151,7 +151,15 @@ def learn(
 
 
 def sample(
-    setup: Setup, chains: Chains, law: Law, ranges: dict[str, Range], factor: Array, stale: Array, schedule: Schedule, *, thin: int
+    setup: Setup,
+    chains: Chains,
+    law: Law,
+    ranges: dict[str, Range],
+    factor: Array,
+    stale: Array,
+    schedule: Schedule,
+    *,
+    thin: int,
 ) -> tuple[Chains, Draws, Log]:
     """A chunk under a frozen law and a frozen preconditioner: one evaluation a chain and step, every `thin`-th kept.
 

@@ -1,8 +1,8 @@
 """The method, on one screen: `Run.advance` is called until `Run.finished`.
 
-    learn    closure and chains together, likelihood tempered in        (iterations)
-    settle   closure frozen; preconditioner and step sizes find their place   (settle)
-    sample   everything frozen; these draws are the posterior            (draws x thin)
+learn    closure and chains together, likelihood tempered in        (iterations)
+settle   closure frozen; preconditioner and step sizes find their place   (settle)
+sample   everything frozen; these draws are the posterior            (draws x thin)
 """
 
 import time
@@ -20,9 +20,31 @@ from ..forward import likelihood
 from ..population import population
 from ..problem import ODE, Observations, Range, prepare
 from ..sampling import Ensemble, cholesky, convergence, ensemble_covariance, identity_like, init
-from ._programs import AXIS, DRAWS, GROUPS, SAME, Chains, Law, Program, Schedule, Setup, learn, sample, weights_of, with_weights
+from ._programs import (
+    AXIS,
+    DRAWS,
+    GROUPS,
+    SAME,
+    Chains,
+    Law,
+    Program,
+    Schedule,
+    Setup,
+    learn,
+    sample,
+    weights_of,
+    with_weights,
+)
 from ._settings import Settings
-from ._start import SURVEY_POINTS, check_data, check_physics, finite_rows, outside_share, start_laws, table_range
+from ._start import (
+    SURVEY_POINTS,
+    check_data,
+    check_physics,
+    finite_rows,
+    outside_share,
+    start_laws,
+    table_range,
+)
 
 FIRST_TEMPERATURE = 1e-3
 DIAGNOSED_NUMBERS = 3_000_000
@@ -58,7 +80,14 @@ def make_plan(settings: Settings, numbers: int) -> Plan:
     sample_chunks = -(-draws * thin // size)
     keep = -(-draws // sample_chunks)
     settle_chunks = -(-settings.settle // (keep * thin))
-    return Plan(learn_chunk, chunks * learn_chunk, keep, thin, settle_chunks * keep * thin, sample_chunks * keep * thin)
+    return Plan(
+        learn_chunk,
+        chunks * learn_chunk,
+        keep,
+        thin,
+        settle_chunks * keep * thin,
+        sample_chunks * keep * thin,
+    )
 
 
 class Run:
@@ -82,8 +111,8 @@ class Run:
         weights = weights_of(laws)
         self.law = Law(weights, jax.jit(self.setup.optimiser.init)(weights))
         # Nothing is evaluated yet: the first iteration does that.
-        blank = Ensemble(position, np.full(position.shape[:3], -np.inf, position.dtype), np.zeros_like(position))
-        log_step = np.full((settings.groups, position.shape[2]), np.log(0.3), position.dtype)
+        blank = Ensemble(position, jnp.full(position.shape[:3], -jnp.inf), jnp.zeros_like(position))
+        log_step = jnp.full((settings.groups, position.shape[2]), np.log(0.3))
         self.chains = self.spread(Chains(keys, blank, phi, log_step))
         self.factor = self.spread(identity_like(position))
 
@@ -202,7 +231,7 @@ class Run:
             "phase": np.full(size, phase),
             "seconds": np.full(size, time.perf_counter() - self.began),
         }
-        self.nonfinite += int(round(entries["nonfinite"].sum() * self.settings.chains * self.chains.log_step.shape[1]))
+        self.nonfinite += int(entries["nonfinite"].sum() * self.settings.chains * self.chains.log_step.shape[1] + 0.5)
         self.history.append(entries)
         self.iteration += size
         return entries

@@ -19,15 +19,20 @@ class Settings(BaseModel):
     hierarchy: bool = Field(True, description="infer the population; false puts a fixed prior on every system")
     chains: int = Field(64, ge=1, description="chains in all, split evenly into groups")
     groups: int = Field(4, ge=1, description="groups of chains that share neither preconditioner nor starting point")
-    blocks: Literal["system", "joint"] = Field("system", description="propose one system at a time, or everything at once")
+    blocks: Literal["system", "joint"] = Field(
+        "system", description="propose one system at a time, or everything at once"
+    )
     covariance: Literal["halves", "self"] = Field(
-        "halves", description="preconditioner from the other half of the chains (exact), or from all (published, biased)"
+        "halves",
+        description="preconditioner from the other half of the chains (exact), or from all (published, biased)",
     )
     preconditioner: Literal["ensemble"] | None = Field("ensemble", description="ensemble covariance, or none")
     metropolis: bool = Field(True, description="accept or reject proposals; false leaves the discretisation error in")
     iterations: int = Field(1500, ge=1, description="iterations that learn the closure while sampling")
     warmup: float = Field(0.4, ge=0, le=1, description="part of those over which the likelihood is tempered in")
-    settle: int = Field(200, ge=0, description="iterations with the closure frozen that tune preconditioner and step size")
+    settle: int = Field(
+        200, ge=0, description="iterations with the closure frozen that tune preconditioner and step size"
+    )
     draws: int = Field(300, ge=1, description="draws kept from each chain")
     thin: int = Field(2, ge=1, description="iterations from one kept draw to the next")
     extend: int = Field(3, ge=0, description="how often sampling may go on for as many draws again if not converged")
@@ -79,5 +84,7 @@ def _explain(item: Any) -> str:
         hint = f"did you mean {near[0]!r} ({Settings.model_fields[near[0]].description})?" if near else ""
         return f"unknown setting {key!r}; {hint or 'settings are ' + ', '.join(Settings.model_fields)}"
     if key in Settings.model_fields:
-        return f"setting {key}={item['input']!r}: {item['msg'].lower()} ({key}: {Settings.model_fields[key].description})"
+        return (
+            f"setting {key}={item['input']!r}: {item['msg'].lower()} ({key}: {Settings.model_fields[key].description})"
+        )
     return str(item["msg"]).removeprefix("Value error, ")

@@ -107,7 +107,9 @@ def _without_laws(forward: Solver, theta: Array) -> tuple[dict[str, Array], Arra
 
 
 def _constant(value: float, inputs: int) -> Any:
-    return Known(lambda *x: jnp.full(jnp.shape(x[0]), value, dtype=float), inputs).build(jr.key(0), unit_scaling(inputs))
+    return Known(lambda *x: jnp.full(jnp.shape(x[0]), value, dtype=float), inputs).build(
+        jr.key(0), unit_scaling(inputs)
+    )
 
 
 def _output_scale(without: np.ndarray, change: np.ndarray) -> float:
@@ -118,7 +120,9 @@ def _output_scale(without: np.ndarray, change: np.ndarray) -> float:
     return float(ratio) if np.isfinite(ratio) and ratio > 0 else 1.0
 
 
-def outside_share(laws: Mapping[str, Any], prepared: Mapping[str, Any], inputs: Mapping[str, np.ndarray]) -> dict[str, float]:
+def outside_share(
+    laws: Mapping[str, Any], prepared: Mapping[str, Any], inputs: Mapping[str, np.ndarray]
+) -> dict[str, float]:
     """Which part of the calls went outside each table."""
     return {
         name: float(np.mean(np.asarray(prepared[name].outside(jnp.asarray(inputs[name], float)))))

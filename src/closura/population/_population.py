@@ -15,7 +15,6 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..problem import Parameters
 
-
 TRIES = 8
 
 
@@ -103,7 +102,10 @@ Population = Diagonal | Independent
 def population(parameters: Parameters, hierarchical: bool = True) -> Population:
     """The population whose hyperprior the problem's parameters state."""
     mean, s_mu = jnp.asarray(parameters.mean, float), jnp.asarray(parameters.mean_variance, float)
-    m_tau, s_tau = jnp.asarray(parameters.log_variance, float), jnp.asarray(parameters.log_variance_variance, float)
+    m_tau, s_tau = (
+        jnp.asarray(parameters.log_variance, float),
+        jnp.asarray(parameters.log_variance_variance, float),
+    )
     return Diagonal(mean, s_mu, m_tau, s_tau) if hierarchical else Independent(mean, s_mu + jnp.exp(m_tau))
 
 

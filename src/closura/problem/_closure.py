@@ -6,6 +6,8 @@ because the table stores what comes *before* the output transform.
 """
 
 import dataclasses
+import functools
+import operator
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -18,7 +20,11 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from ._table import Curve, Surface, axis, curve, surface
 
-ACTIVATIONS: dict[str, Callable[[Array], Array]] = {"silu": jax.nn.silu, "tanh": jnp.tanh, "gelu": jax.nn.gelu}
+ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
+    "silu": jax.nn.silu,
+    "tanh": jnp.tanh,
+    "gelu": jax.nn.gelu,
+}
 
 
 class Range(NamedTuple):
@@ -75,11 +81,16 @@ class MLP:
             raise ValueError("MLP: smoothness is for closures of one input; use decay")
         if self.table is not None and self.table < 8 and self.table != 0:
             raise ValueError("MLP: table needs at least 8 nodes (0 calls the network directly)")
-        at_odds = (("odd", "even"), ("odd", "positive"), ("even", "increasing"), ("even", "dissipative"))
-        at_odds += (("positive", "dissipative"), ("positive", "zero_at_origin"))
+        at_odds = [("odd", "even"), ("odd", "positive"), ("even", "increasing"), ("even", "dissipative")]
+        at_odds += [("positive", "dissipative"), ("positive", "zero_at_origin")]
         for one, other in at_odds:
             if getattr(self, one) and getattr(self, other):
                 raise ValueError(f"MLP: {one} and {other} contradict each other; choose one")
+        if self.increasing and self.dissipative and self.inputs > 1:
+            raise ValueError(
+                "MLP: increasing and dissipative go together with one input only (a dissipative law is zero wherever its "
+                "first input is, so there it cannot grow with the others); choose one"
+            )
 
     @property
     def nodes(self) -> int:
@@ -134,7 +145,7 @@ class Closure(eqx.Module):
 
     def __call__(self, *x: Any) -> Float[Array, ""]:
         point = jnp.stack([jnp.asarray(xi, float) for xi in x])
-        return _finish(self.spec, self.scaling, point[0], self.raw(point))
+        return _finish(self.spec, self.scaling, tuple(point), self.raw(point))
 
     def raw(self, x: Float[Array, " input"]) -> Float[Array, ""]:
         spec = self.spec
@@ -142,8 +153,7 @@ class Closure(eqx.Module):
         if _reflects(spec):
             # A dissipative odd law is x times an even factor.
             value = 0.5 * (value + (1 if spec.even or _factored(spec) else -1) * self._plain(-x))
-        shifted = spec.zero_at_origin or (spec.dissipative and spec.increasing)
-        if shifted and not _factored(spec) and not spec.odd:
+        if _shifted(spec):
             value = value - self._plain(jnp.zeros_like(x))
         return value
 
@@ -156,6 +166,8 @@ class Closure(eqx.Module):
         spec = self.spec
         if not spec.nodes:
             return self
+        if _shifted(spec):  # the origin must be a node, wherever the range lies
+            range_ = Range(jnp.minimum(range_.low, 0.0), jnp.maximum(range_.high, 0.0))
         axes = tuple(axis(low, high, spec.nodes, _reflects(spec)) for low, high in zip(*range_))
         grid = jnp.stack(jnp.meshgrid(*(a.points() for a in axes), indexing="ij"), axis=-1)
         value = jax.vmap(self.raw)(grid.reshape(-1, spec.inputs)).reshape(grid.shape[:-1])
@@ -186,11 +198,14 @@ class Tabulated(eqx.Module):
 
     def __call__(self, *x: Any) -> Float[Array, ""]:
         if not _reflects(self.spec):
-            return _finish(self.spec, self.scaling, x[0], self.table(*x))
-        # One look-up on the side x1 >= 0, reflected: the symmetry is exact, not to rounding.
-        side = jnp.where(x[0] >= 0, 1.0, -1.0)
+            return _finish(self.spec, self.scaling, x, self.table(*x))
+        # One look-up on the side where the first input that is not zero is positive, reflected: the symmetry is exact,
+        # not to rounding.
+        side = jnp.where(x[-1] >= 0, 1.0, -1.0)
+        for xi in x[-2::-1]:
+            side = jnp.where(xi == 0, side, jnp.where(xi > 0, 1.0, -1.0))
         mirrored = tuple(side * xi for xi in x)
-        value = _finish(self.spec, self.scaling, mirrored[0], self.table(*mirrored))
+        value = _finish(self.spec, self.scaling, mirrored, self.table(*mirrored))
         return side * value if self.spec.odd else value
 
     def outside(self, x: Float[Array, "... input"]) -> Float[Array, "..."]:
@@ -208,13 +223,29 @@ def _factored(spec: MLP) -> bool:
     return spec.dissipative and not spec.increasing
 
 
-def _finish(spec: MLP, scaling: Scaling, first: Float[Array, ""], raw: Float[Array, ""]) -> Float[Array, ""]:
+def _shifted(spec: MLP) -> bool:
+    """Zero at the origin by subtraction, where no symmetry or factor makes it so."""
+    wanted = spec.zero_at_origin or (spec.dissipative and spec.increasing)
+    return wanted and not _factored(spec) and not spec.odd
+
+
+def _finish(spec: MLP, scaling: Scaling, x: tuple[Any, ...], raw: Float[Array, ""]) -> Float[Array, ""]:
     _, scale, output = lax.stop_gradient(scaling)
     if spec.positive:
-        return output * jax.nn.softplus(raw)
+        # softplus underflows far below zero
+        return jnp.maximum(output * jax.nn.softplus(raw), jnp.finfo(raw.dtype).tiny)
     if _factored(spec):
-        return output * (first / scale[0]) * jax.nn.softplus(raw)
-    return output * raw
+        return output * (x[0] / scale[0]) * jax.nn.softplus(raw)
+    return output * (_through_origin(spec, x, raw) if _shifted(spec) else raw)
+
+
+def _through_origin(spec: MLP, x: tuple[Any, ...], raw: Float[Array, ""]) -> Float[Array, ""]:
+    """Exactly zero at the origin (and of the sign of x): f(x) and the f(0) it is taken from need not round alike."""
+    if spec.dissipative:
+        exact = jnp.clip(raw, jnp.where(x[0] < 0, -jnp.inf, 0.0), jnp.where(x[0] > 0, jnp.inf, 0.0))
+    else:
+        exact = jnp.where(functools.reduce(operator.and_, [xi == 0 for xi in x]), 0.0, raw)
+    return raw + lax.stop_gradient(exact - raw)  # slopes stay as they are
 
 
 @dataclasses.dataclass(frozen=True)
@@ -257,7 +288,9 @@ class Laws:
         self.__dict__.update(laws)
 
     def __call__(self, *x: Any) -> Any:
-        raise TypeError(f"this problem has several closures; call one by name: {', '.join(f'f.{n}' for n in self.__dict__)}")
+        raise TypeError(
+            f"this problem has several closures; call one by name: {', '.join(f'f.{n}' for n in self.__dict__)}"
+        )
 
 
 def bind(

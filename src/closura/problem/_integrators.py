@@ -6,7 +6,7 @@ is then one contiguous array over chains and systems, which the compiler turns i
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from jaxtyping import Array, Float
 
@@ -21,6 +21,7 @@ def _move(y: State, *steps: tuple[float, State]) -> State:
     return y
 
 
+@runtime_checkable
 class Integrator(Protocol):
     def check(self, state: tuple[str, ...]) -> None:
         """Raise if this scheme cannot hold such a state."""
@@ -97,7 +98,12 @@ class Adaptive:
     atol: float = 1e-6
     max_steps: int = 4096
 
-    SOLVERS: ClassVar[dict[str, str]] = {"tsit5": "Tsit5", "dopri8": "Dopri8", "kvaerno3": "Kvaerno3", "kvaerno5": "Kvaerno5"}
+    SOLVERS: ClassVar[dict[str, str]] = {
+        "tsit5": "Tsit5",
+        "dopri8": "Dopri8",
+        "kvaerno3": "Kvaerno3",
+        "kvaerno5": "Kvaerno5",
+    }
 
     def __post_init__(self) -> None:
         if self.solver not in self.SOLVERS:

@@ -61,9 +61,11 @@ class ODE:
         if not self.span[0] < self.span[1]:
             raise ProblemError(f"span {span} must run forward: (start, end) with start < end")
         length = self.span[1] - self.span[0]
-        self.steps = 200 if dt is None else max(1, round(length / dt))
+        self.steps = max(1, round(length / dt)) if dt is not None and dt > 0 else 200
         if dt is not None and not (dt > 0 and abs(self.steps * dt - length) <= 1e-6 * length):
-            raise ProblemError(f"dt={dt} must be positive and divide the span of length {length}; try {length / self.steps:.6g}")
+            raise ProblemError(
+                f"dt={dt} must be positive and divide the span of length {length}; try {length / self.steps:.6g}"
+            )
         self.single = not isinstance(closure, Mapping)
         self.closures: dict[str, ClosureSpec] = (
             {} if closure is None else dict(closure) if isinstance(closure, Mapping) else {"f": closure}
@@ -107,14 +109,19 @@ class ODE:
         return _scalars(values, len(self.state_names), "initial(p)", self.state_names)
 
     def rate(
-        self, theta: Float[Array, " parameter"], closures: Closures, record: dict[str, list[Array]] | None = None
+        self,
+        theta: Float[Array, " parameter"],
+        closures: Closures,
+        record: dict[str, list[Array]] | None = None,
     ) -> Rhs:
         """The right-hand side (t, state) -> d(state)/dt of one system."""
         p, f = self.parameters.constrain(theta), bind(closures, self.single, record)
 
         def rhs(t: Any, y: State) -> State:
             arguments = (t, self._record(*y), p) + ((f,) if self._takes_law else ())
-            return _scalars(self.physics(*arguments), len(self.state_names), "physics(t, state, p, f)", self.state_names)
+            return _scalars(
+                self.physics(*arguments), len(self.state_names), "physics(t, state, p, f)", self.state_names
+            )
 
         return rhs
 
@@ -146,7 +153,13 @@ def _first(*x: Any) -> Any:
 def _scalars(values: Any, count: int, what: str, names: tuple[str, ...]) -> State:
     """One scalar a state, or a message that says what came instead."""
     wanted = f"{count} number{'s' * (count > 1)} ({', '.join(names)})"
-    parts = list(values) if isinstance(values, tuple | list) else [values] if jnp.ndim(values) == 0 else list(jnp.asarray(values))
+    parts = (
+        list(values)
+        if isinstance(values, tuple | list)
+        else [values]
+        if jnp.ndim(values) == 0
+        else list(jnp.asarray(values))
+    )
     if len(parts) != count:
         raise ProblemError(f"{what} must return {wanted}, it returned {len(parts)}")
     for name, part in zip(names, parts):

@@ -174,4 +174,6 @@ class Parameters:
 def check_name(name: str, what: str) -> None:
     """A name that can be written after a dot."""
     if not isinstance(name, str) or not name.isidentifier() or keyword.iskeyword(name) or name.startswith("_"):
-        raise ValueError(f"{what} name {name!r} must be a Python identifier without a leading underscore, like 'k' or 'u0'")
+        raise ValueError(
+            f"{what} name {name!r} must be a Python identifier without a leading underscore, like 'k' or 'u0'"
+        )

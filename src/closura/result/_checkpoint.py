@@ -48,7 +48,9 @@ def restore(run: Run, folder: Path) -> None:
     try:
         state = eqx.tree_deserialise_leaves(place / "state.eqx", _state(run))
     except Exception as error:
-        raise ProblemError(f"the checkpoint in {folder} does not fit the problem or settings any more ({error})") from None
+        raise ProblemError(
+            f"the checkpoint in {folder} does not fit the problem or settings any more ({error})"
+        ) from None
     keys, chains, run.law, run.ranges, factor = state
     run.chains = run.spread(chains._replace(keys=jr.wrap_key_data(keys)))
     run.factor = run.spread(factor)

@@ -40,8 +40,10 @@ def collect(run: Run, truth: Truth | None = None, context: dict[str, Any] | None
         "residual_chi_square": _number(chi_square),
         "outside_table": outside,
     }
-    history = pd.DataFrame({key: np.concatenate([h[key] for h in run.history]) for key in run.history[0]}) if run.history else (
-        pd.DataFrame(columns=["iteration", "acceptance", "loglik", "temperature", "step_size", "phase"])
+    history = (
+        pd.DataFrame({key: np.concatenate([h[key] for h in run.history]) for key in run.history[0]})
+        if run.history
+        else (pd.DataFrame(columns=["iteration", "acceptance", "loglik", "temperature", "step_size", "phase"]))
     )
     return Result(
         problem=run.problem,
@@ -85,14 +87,24 @@ def _tree(run: Run) -> xr.DataTree:
     posterior = {name: (dims, physical[..., i]) for i, name in enumerate(names)}
     unconstrained: dict[str, Any] = {"theta": ((*dims, "parameter"), theta)}
     if phi:
-        posterior |= {"mu": (("chain", "draw", "parameter"), phi.mu), "tau": (("chain", "draw", "parameter"), np.exp(phi.log_tau))}
-        unconstrained |= {"mu": (("chain", "draw", "parameter"), phi.mu), "log_tau": (("chain", "draw", "parameter"), phi.log_tau)}
+        posterior |= {
+            "mu": (("chain", "draw", "parameter"), phi.mu),
+            "tau": (("chain", "draw", "parameter"), np.exp(phi.log_tau)),
+        }
+        unconstrained |= {
+            "mu": (("chain", "draw", "parameter"), phi.mu),
+            "log_tau": (("chain", "draw", "parameter"), phi.log_tau),
+        }
     observed = {
-        key: (("system", "observation"), np.where(data.mask, getattr(data, key), np.nan)) for key in ("time", "value", "sigma")
+        key: (("system", "observation"), np.where(data.mask, getattr(data, key), np.nan))
+        for key in ("time", "value", "sigma")
     }
     names_of = np.array([*data.quantities, ""])[np.where(data.mask, data.quantity, len(data.quantities))]
     observed["quantity"] = (("system", "observation"), names_of)
-    attributes = {"inference_library": "closura", "note": "mu and tau (variance) are on the unconstrained scale"}
+    attributes = {
+        "inference_library": "closura",
+        "note": "mu and tau (variance) are on the unconstrained scale",
+    }
     systems = {"system": list(data.systems)}
     return xr.DataTree.from_dict(
         {
@@ -120,9 +132,12 @@ def _paths(run: Run, truth: Truth | None) -> dict[str, Any]:
         return jnp.moveaxis(paths[..., jnp.array(observed)], -1, -2)
 
     laws = prepare(run.laws, run.ranges)
-    paths = {"fit": np.asarray(solve(jnp.asarray(chosen), laws)), "truth": None, "visited_truth": {}}
+    paths: dict[str, Any] = {"fit": np.asarray(solve(jnp.asarray(chosen), laws)), "truth": None, "visited_truth": {}}
     if truth is not None and (truth.laws is not None or not problem.closures):
-        known = {n: Known((truth.laws or {})[n], s.inputs).build(jax.random.key(0), unit_scaling(s.inputs)) for n, s in problem.closures.items()}
+        known = {
+            n: Known((truth.laws or {})[n], s.inputs).build(jax.random.key(0), unit_scaling(s.inputs))
+            for n, s in problem.closures.items()
+        }
         true_theta = jnp.asarray(truth.theta, float)[None]
         paths["truth"] = np.asarray(solve(true_theta, known))[0]
         seen = eqx.filter_jit(jax.vmap(lambda t: forward.visited(t, known)))(true_theta[0])
@@ -142,7 +157,9 @@ def _chi_square(run: Run, fit: np.ndarray) -> float:
     return total / max(1, int(data.counts.sum()))
 
 
-def _metrics(run: Run, truth: Truth | None, check: Any, context: dict[str, Any], paths: dict[str, Any]) -> dict[str, Any]:
+def _metrics(
+    run: Run, truth: Truth | None, check: Any, context: dict[str, Any], paths: dict[str, Any]
+) -> dict[str, Any]:
     theta, phi, settings = run.theta(), run.phi(), run.settings
     learned = {n: law for n, law in run.laws.items() if isinstance(law, Closure)}
     theta_mse = coverage = law_mse = law_mse_visited = None
@@ -151,7 +168,9 @@ def _metrics(run: Run, truth: Truth | None, check: Any, context: dict[str, Any],
         if truth.laws and truth.ranges and learned:
             law_mse = float(np.mean([closure_mse(law, truth.laws[n], truth.ranges[n]) for n, law in learned.items()]))
             law_mse_visited = float(
-                np.mean([closure_mse_visited(law, truth.laws[n], paths["visited_truth"][n]) for n, law in learned.items()])
+                np.mean(
+                    [closure_mse_visited(law, truth.laws[n], paths["visited_truth"][n]) for n, law in learned.items()]
+                )
             )
     labels = run.problem.parameters.labels
     seconds = time.perf_counter() - run.began

@@ -34,7 +34,9 @@ def claim(path: Path, *, overwrite: bool = False) -> Path:
         raise FolderError(f"{path} is a file; choose another folder with --out")
     if path.is_dir() and any(path.iterdir()) and not (overwrite and holds_run(path)):
         if holds_run(path):
-            raise FolderError(f"{path} holds another run; choose another folder with --out, or replace it with --overwrite")
+            raise FolderError(
+                f"{path} holds another run; choose another folder with --out, or replace it with --overwrite"
+            )
         raise FolderError(f"{path} is not empty and holds no closura run; choose another folder with --out")
     try:
         if path.is_dir():
@@ -45,10 +47,14 @@ def claim(path: Path, *, overwrite: bool = False) -> Path:
         probe.mkdir(exist_ok=True)
         probe.rmdir()
     except OSError as error:
-        raise FolderError(f"cannot write to {path}: {error.strerror or error}; choose another folder with --out") from None
+        raise FolderError(
+            f"cannot write to {path}: {error.strerror or error}; choose another folder with --out"
+        ) from None
     free = shutil.disk_usage(path).free
     if free < LEAST_FREE:
-        raise FolderError(f"only {free / 1e6:.0f} MB are free under {path}, a run needs 50 MB or more; make room or use --out")
+        raise FolderError(
+            f"only {free / 1e6:.0f} MB are free under {path}, a run needs 50 MB or more; make room or use --out"
+        )
     return path
 
 
@@ -91,7 +97,9 @@ def _write(result: Result, path: Path) -> None:
     (path / "metrics.json").write_text(json.dumps(result.metrics, indent=2) + "\n")
     encoding = {"zlib": True, "complevel": 1}
     numbers = {
-        f"/{group}": {name: encoding for name in result.tree[group].data_vars if result.tree[group][name].dtype.kind == "f"}
+        f"/{group}": {
+            name: encoding for name in result.tree[group].data_vars if result.tree[group][str(name)].dtype.kind == "f"
+        }
         for group in ("posterior", "unconstrained_posterior")
     }
     result.tree.to_netcdf(path / "posterior.nc", engine="h5netcdf", encoding=numbers)
@@ -122,7 +130,10 @@ def closure_table(result: Result) -> pd.DataFrame:
     """Inputs, f, density of visited inputs, and the truth where known; one block a closure."""
     tables = []
     for view in result.view.closures:
-        table = pd.DataFrame(view.grid, columns=["input"] if view.grid.shape[1] == 1 else [f"input_{i + 1}" for i in range(view.grid.shape[1])])
+        table = pd.DataFrame(
+            view.grid,
+            columns=["input"] if view.grid.shape[1] == 1 else [f"input_{i + 1}" for i in range(view.grid.shape[1])],
+        )
         table.insert(0, "closure", view.name)
         table["f"], table["density"] = view.value, view.density
         if view.truth is not None:

@@ -54,18 +54,18 @@ class Result:
 
     def summary(self) -> pd.DataFrame:
         """Mean, standard deviation and 95 % interval of every parameter of every system, physical scale."""
-        rows = []
+        tables = []
         for name in self.problem.parameters.names:
             draws = self.posterior[name].values.reshape(-1, len(self.data.systems))
             low, high = np.quantile(draws, [0.025, 0.975], axis=0)
-            for k, system in enumerate(self.data.systems):
-                rows.append((system, name, draws[:, k].mean(), draws[:, k].std(), low[k], high[k]))
-        return pd.DataFrame(rows, columns=["system", "parameter", "mean", "sd", "2.5%", "97.5%"])
+            columns = {"mean": draws.mean(axis=0), "sd": draws.std(axis=0), "2.5%": low, "97.5%": high}
+            tables.append(pd.DataFrame({"system": self.data.systems, "parameter": name, **columns}))
+        return pd.concat(tables, ignore_index=True)
 
     def __str__(self) -> str:
         lines = [*self.verdict.lines, ""]
         if "mu" in self.posterior:
-            spread = np.sqrt(self.posterior["tau"]).mean(("chain", "draw")).values
+            spread = (self.posterior["tau"] ** 0.5).mean(("chain", "draw")).values
             mean, sd = (getattr(self.posterior["mu"], s)(("chain", "draw")).values for s in ("mean", "std"))
             lines.append("population (unconstrained scale)      mean          between systems")
             lines += [

@@ -76,4 +76,4 @@ class JointBlocks:
         return phi
 
 
-BLOCKS = {"system": SystemBlocks, "joint": JointBlocks}
+BLOCKS: dict[str, type[SystemBlocks] | type[JointBlocks]] = {"system": SystemBlocks, "joint": JointBlocks}

@@ -26,7 +26,9 @@ TARGET_ACCEPTANCE = 0.574
 Covariance = Literal["halves", "self", "frozen"]
 
 # position (chain, block, dim) -> log likelihood (chain, block) and its gradient: dear, cached
-Evaluate = Callable[[Float[Array, "chain block dim"]], tuple[Float[Array, "chain block"], Float[Array, "chain block dim"]]]
+Evaluate = Callable[
+    [Float[Array, "chain block dim"]], tuple[Float[Array, "chain block"], Float[Array, "chain block dim"]]
+]
 # position and population -> log prior and its gradient: cheap, computed anew since the population moves
 Prior = Callable[[Array, Any], tuple[Array, Array]]
 
@@ -80,8 +82,9 @@ def step(
     half = ensemble.position.shape[1] // 2
 
     def turn(state: tuple[Noise, Ensemble, Any], _: None) -> tuple[tuple[Noise, Ensemble, Any], Info]:
-        moving, still = (jax.tree.map(lambda a: a[:, part], state) for part in (slice(0, half), slice(half, None)))
-        moved, info = move(*moving, cholesky(ensemble_covariance(still[1].position)))
+        moving: Any = jax.tree.map(lambda a: a[:, :half], state)
+        still: Any = jax.tree.map(lambda a: a[:, half:], state)
+        moved, info = move(moving[0], moving[1], moving[2], cholesky(ensemble_covariance(still[1].position)))
         # Change places: the second turn moves the other half, and leaves everyone where they were.
         after = (moving[0], moved, moving[2])
         return jax.tree.map(lambda a, b: jnp.concatenate([a, b], axis=1), still, after), info
@@ -135,7 +138,9 @@ def _move(
     log_ratio = jnp.where(finite & ~jnp.isnan(log_ratio), log_ratio, -jnp.inf)
     accept = noise.log_uniform < log_ratio if metropolis else finite
     moved = jax.tree.map(
-        lambda new, old: jnp.where(accept.reshape(accept.shape + (1,) * (new.ndim - 3)), new, old), proposed, part
+        lambda new, old: jnp.where(accept.reshape(accept.shape + (1,) * (new.ndim - 3)), new, old),
+        proposed,
+        part,
     )
     return moved, Info(jnp.exp(jnp.minimum(0.0, log_ratio)), finite)
 
@@ -189,6 +194,8 @@ def _apply_transposed(factor: Array, x: Array) -> Array:
     return _apply(jnp.swapaxes(factor, -1, -2), x)
 
 
-def adapt(log_step: Float[Array, "group block"], info: Info, rate: Float[Array, ""] | float) -> Float[Array, "group block"]:
+def adapt(
+    log_step: Float[Array, "group block"], info: Info, rate: Float[Array, ""] | float
+) -> Float[Array, "group block"]:
     """Robbins-Monro towards the acceptance at which MALA is most efficient."""
     return log_step + rate * (jnp.mean(info.acceptance, axis=1) - TARGET_ACCEPTANCE)

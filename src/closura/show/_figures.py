@@ -29,9 +29,7 @@ STYLE: Any = {
 TRUTH: dict[str, Any] = {"color": BLACK, "linestyle": "--", "linewidth": 1.3, "label": "truth"}
 NO_POPULATION = "Systems, each on its own (no population was inferred)"
 Draw = Callable[[View], Figure]
-Column = tuple[
-    str, np.ndarray, np.ndarray | None
-]  # title, draws (chain, draw, parameter), truth (parameter,)
+Column = tuple[str, np.ndarray, np.ndarray | None]  # title, draws (chain, draw, parameter), truth (parameter,)
 
 
 @matplotlib.rc_context(STYLE)

@@ -117,9 +117,7 @@ def write_report(view: View, figures: dict[str, Path], path: Path) -> None:
         converged=view.converged,
         verdict=view.verdict or ["Converged." if view.converged else "Not converged."],
         key_figures=_key_figures(view.metrics),
-        figures=[
-            (_embedded(file), FIGURES[name][1] if name in FIGURES else name) for name, file in figures.items()
-        ],
+        figures=[(_embedded(file), FIGURES[name][1] if name in FIGURES else name) for name, file in figures.items()],
         parameter_head=["System", "Parameter", *interval] + ["truth inside"] * bool(known),
         parameters=_parameter_rows(view, bool(known)),
         population_head=["Parameter", "", *interval] + ["truth"] * truths,

@@ -1,0 +1,149 @@
+"""The loop: phases, compilation, recovery of the law, reproducibility, stop and go on."""
+
+import jax
+import numpy as np
+import pytest
+
+from closura.diagnose import closure_mse_visited, theta_scores
+from closura.learning import Run, Settings, SettingsError, make_settings
+from closura.problem import MLP
+from closura.problems import mass_damper
+from closura.result import restore, store
+
+SMALL = {"chains": 32, "iterations": 60, "settle": 20, "draws": 10, "thin": 2, "extend": 0, "chunk": 20}
+
+
+def finish(run):
+    while not run.finished:
+        run.advance()
+    return run
+
+
+def small_problem(**structure):
+    return mass_damper.problem.with_closure(MLP(width=16, depth=2, **structure))
+
+
+@pytest.fixture(scope="module")
+def recovered():
+    data, truth = mass_damper.simulate(10, 3)
+    return finish(Run(mass_damper.problem, data, Settings(iterations=900, draws=150))), truth
+
+
+def test_recovers_law_and_parameters(recovered):
+    run, truth = recovered
+    theta_mse, coverage = theta_scores(run.theta(), truth.theta)
+    forward = run.setup.likelihood.forward
+    known = {n: s.build(jax.random.key(0), None) for n, s in mass_damper.oracle().closures.items()}
+    seen = np.concatenate([np.asarray(forward.visited(jax.numpy.asarray(t, float), known)["f"]) for t in truth.theta])
+    law = closure_mse_visited(run.laws["f"], mass_damper.laws["f"], seen)
+    assert theta_mse < 0.25
+    assert 0.8 <= coverage <= 1.0
+    # The law itself has variance above 1 over these inputs.
+    assert law < 0.1
+    check = run.convergence()
+    assert check.rhat_max < 1.02
+    assert min(check.ess_bulk.min(), check.ess_tail.min()) > 400
+
+
+def test_acceptance_is_near_its_aim_and_nothing_failed(recovered):
+    run, _ = recovered
+    sampled = np.concatenate([h["acceptance"] for h in run.history if h["phase"][0] == "sample"])
+    assert abs(sampled.mean() - 0.574) < 0.04
+    assert run.nonfinite < 0.01 * run.iteration * run.settings.chains * 10
+    assert max(run.outside().values()) < 1e-3
+
+
+def test_temperature_rises_to_one_and_phases_follow(recovered):
+    run, _ = recovered
+    learn = np.concatenate([h["temperature"] for h in run.history if h["phase"][0] == "learn"])
+    assert np.isclose(learn[0], 1e-3, rtol=0.05)
+    assert np.all(np.diff(learn) >= 0)
+    assert learn[int(0.45 * len(learn))] == 1
+    phases = [h["phase"][0] for h in run.history]
+    assert phases == sorted(phases, key=["learn", "settle", "sample"].index)
+
+
+def test_one_compilation_a_program():
+    data, _ = mass_damper.simulate(3, 0)
+    run = finish(Run(small_problem(), data, Settings(**SMALL)))
+    assert set(run._programs) == {"learn", "sample", "visited"}
+    # `learn` and `sample` are compiled ahead of time: another shape would raise. The survey is jitted.
+    assert run._programs["visited"]._cache_size() == 1
+
+
+def test_frozen_phase_keeps_law_preconditioner_and_steps():
+    data, _ = mass_damper.simulate(3, 0)
+    run = Run(small_problem(), data, Settings(**SMALL))
+    while run.phase != "sample":
+        run.advance()
+    before = jax.device_get((run.law.weights, run.factor, run.chains.log_step, run.ranges))
+    finish(run)
+    after = jax.device_get((run.law.weights, run.factor, run.chains.log_step, run.ranges))
+    jax.tree.map(np.testing.assert_array_equal, before, after)
+    assert run.theta().shape == (32, 10, 3, 3)
+
+
+def test_same_seed_same_draws_other_seed_others():
+    data, _ = mass_damper.simulate(3, 0)
+    one, two, other = (finish(Run(small_problem(), data, Settings(**SMALL, seed=s))).theta() for s in (1, 1, 2))
+    np.testing.assert_array_equal(one, two)
+    assert np.abs(one - other).max() > 0.01
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"blocks": "joint", "groups": 1},
+        {"blocks": "joint", "groups": 1, "covariance": "self"},
+        {"hierarchy": False},
+        {"metropolis": False},
+        {"preconditioner": None},
+        {"blocks": "joint", "groups": 1, "hierarchy": False},
+    ],
+    ids=str,
+)
+def test_variants_run(changed):
+    data, _ = mass_damper.simulate(3, 0)
+    run = finish(Run(small_problem(), data, Settings(**SMALL | changed)))
+    assert np.isfinite(run.theta()).all()
+    assert len(run.phi()) == (2 if run.settings.hierarchy else 0)
+
+
+@pytest.mark.parametrize("systems", [1, 2])
+def test_few_systems(systems):
+    data, _ = mass_damper.simulate(systems, 0)
+    run = finish(Run(small_problem(odd=True, decay=1.0), data, Settings(**SMALL)))
+    assert np.isfinite(run.theta()).all()
+
+
+def test_stop_and_go_on_gives_the_same_draws(tmp_path):
+    data, _ = mass_damper.simulate(3, 0)
+    whole = finish(Run(small_problem(), data, Settings(**SMALL)))
+    for chunks in (1, 3, 5):
+        stopped = Run(small_problem(), data, Settings(**SMALL))
+        for _ in range(chunks):
+            stopped.advance()
+        store(stopped, tmp_path)
+        again = Run(small_problem(), data, Settings(**SMALL))
+        restore(again, tmp_path)
+        assert again.iteration == stopped.iteration
+        finish(again)
+        np.testing.assert_allclose(again.theta(), whole.theta(), rtol=1e-5, atol=1e-5)
+        assert sum(len(h["loglik"]) for h in again.history) == whole.iteration
+
+
+def test_too_few_chains_says_how_many():
+    data, _ = mass_damper.simulate(5, 0)
+    with pytest.raises(SettingsError, match=r"at least 176 chains"):
+        Run(mass_damper.problem, data, Settings(blocks="joint"))
+    with pytest.raises(SettingsError, match=r"at least 32 chains"):
+        Run(mass_damper.problem, data, Settings(chains=24))
+
+
+def test_settings_name_the_bad_key():
+    with pytest.raises(SettingsError, match=r"unknown setting 'chain'; did you mean 'chains'"):
+        make_settings({"chain": 3})
+    with pytest.raises(SettingsError, match=r"setting chains='many'.*chains in all"):
+        make_settings({"chains": "many"})
+    with pytest.raises(SettingsError, match=r"do not split into 4 groups.*use 24 or 16"):
+        make_settings({"chains": 20})

@@ -1,0 +1,139 @@
+"""The whole hierarchical kernel, by Geweke's joint test, on a linear-Gaussian population.
+
+If (phi, theta, y) come from the prior, and then theta, phi are moved by the kernel given y and y is drawn anew given theta,
+over and over, the marginal law of phi and theta stays the prior's. Every chain has data of its own; chains interact through
+the preconditioner, so the effective size is taken from the series of ensemble means.
+"""
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+
+from closura.population import Diagonal, Independent, Phi
+from closura.sampling import BLOCKS, Ensemble, step
+
+SYSTEMS, PARAMETERS, OBSERVED, SIGMA = 3, 2, 2, 0.7
+DESIGN = jnp.array([[1.0, 0.4], [-0.3, 0.8]])
+HIERARCHY = Diagonal(
+    jnp.array([0.5, -0.2]), jnp.array([0.6, 0.3]), jnp.log(jnp.array([0.5, 0.3])), jnp.array([0.4, 0.2])
+)
+FIXED = Independent(HIERARCHY.mean, HIERARCHY.mean_variance + jnp.exp(HIERARCHY.log_variance))
+
+
+class Linear:
+    """A stand-in for `Likelihood`: y_k = DESIGN theta_k + noise, with a data set for every chain."""
+
+    def __init__(self, y):
+        self.y = y
+
+    def evaluate(self, theta, closures):
+        residual = self.y - theta @ DESIGN.T
+        return -0.5 * jnp.sum(residual**2, -1) / SIGMA**2, residual @ DESIGN / SIGMA**2
+
+
+def draw_prior(population, key, shape):
+    key_phi, key_theta = jr.split(key)
+    phi = jax.vmap(jax.vmap(population.draw))(jr.split(key_phi, shape))
+    mean, variance = jax.vmap(jax.vmap(population.moments))(phi) if population.hierarchical else population.moments(phi)
+    mean, variance = (jnp.broadcast_to(a[..., None, :], (*shape, SYSTEMS, PARAMETERS)) for a in (mean, variance))
+    return mean + jnp.sqrt(variance) * jr.normal(key_theta, mean.shape), phi
+
+
+def flat(a):
+    """(group, chain, ...) to (chain, ...)."""
+    return a.reshape(-1, *a.shape[2:])
+
+
+def observe(key, theta):
+    return theta @ DESIGN.T + SIGMA * jr.normal(key, (*theta.shape[:-1], OBSERVED))
+
+
+def geweke(kind, population, covariance, *, groups, chains, steps, break_gibbs=False):
+    blocks = BLOCKS[kind](population, SYSTEMS)
+    key_prior, key_y, key_run = jr.split(jr.key(7), 3)
+    theta, phi = draw_prior(population, key_prior, (groups, chains))
+    position, phi = blocks.pack(theta, phi)
+    log_step = jnp.full((groups, position.shape[2]), -0.7 if kind == "system" else -1.7)
+
+    def one(carry, key):
+        position, phi, y = carry
+        key_move, key_phi, key_y = jr.split(key, 3)
+
+        def everything(x, carried):
+            """Log posterior of chains with their own data. The data ride along with phi, so that halves keep theirs."""
+            phi, y = carried
+            loglik, score = blocks.evaluate(Linear(flat(y)), {}, flat(x))
+            log_prior, slope = blocks.prior(x, phi)
+            return log_prior + loglik.reshape(x.shape[:3]), slope + score.reshape(x.shape)
+
+        nothing = lambda x: (jnp.zeros(x.shape[:2]), jnp.zeros_like(x))  # noqa: E731
+        blank = Ensemble(position, jnp.zeros(position.shape[:3]), jnp.zeros_like(position))
+        keys = jr.split(key_move, groups)
+        ensemble, info = step(keys, blank, (phi, y), log_step, None, nothing, everything, covariance=covariance)
+        phi = blocks.gibbs(jr.split(key_phi, groups), ensemble.position, phi)
+        theta, full_phi = blocks.unpack(ensemble.position, phi)
+        if break_gibbs:
+            phi = Phi(phi.mu, phi.log_tau + 0.02)
+        tested = [theta.mean(axis=(1, 2)), (theta**2).mean(axis=(1, 2))]
+        if population.hierarchical:
+            mu, log_tau = full_phi
+            tested += [
+                mu.mean(1),
+                (mu**2).mean(1),
+                log_tau.mean(1),
+                (log_tau**2).mean(1),
+                jnp.mean(mu * log_tau, axis=1),
+            ]
+        return (ensemble.position, phi, observe(key_y, theta)), (
+            jnp.concatenate(tested, -1),
+            jnp.mean(info.acceptance),
+        )
+
+    start = (position, phi, observe(key_y, theta))
+    _, (series, acceptance) = jax.jit(lambda c, k: jax.lax.scan(one, c, jr.split(k, steps)))(start, key_run)
+    assert 0.3 < float(acceptance.mean()) < 0.95
+    return np.asarray(series, np.float64)
+
+
+def expected(population):
+    mean = np.asarray(population.mean)
+    if not population.hierarchical:
+        variance = np.asarray(population.variance)
+        return np.concatenate([mean, mean**2 + variance])
+    s_mu, m_tau, s_tau = (
+        np.asarray(a) for a in (population.mean_variance, population.log_variance, population.log_variance_variance)
+    )
+    theta_second = mean**2 + s_mu + np.exp(m_tau + s_tau / 2)
+    return np.concatenate([mean, theta_second, mean, mean**2 + s_mu, m_tau, m_tau**2 + s_tau, mean * m_tau])
+
+
+def z_scores(series, truth):
+    """Groups are independent replicates: standard errors over their time averages."""
+    per_group = series.mean(axis=0)
+    error = per_group.std(axis=0, ddof=1) / np.sqrt(per_group.shape[0])
+    return (per_group.mean(axis=0) - truth) / error, error
+
+
+@pytest.mark.parametrize("kind", ["system", "joint"])
+@pytest.mark.parametrize("population", [HIERARCHY, FIXED], ids=["hierarchy", "fixed"])
+def test_the_prior_is_kept(kind, population):
+    chains = 6 if kind == "system" else 2 * (BLOCKS[kind].dimension(SYSTEMS, PARAMETERS, population.hierarchical) + 2)
+    series = geweke(kind, population, "halves", groups=200, chains=chains, steps=1500 if kind == "system" else 800)
+    z, error = z_scores(series, expected(population))
+    # First moments of theta are known to about 1 %: an error of 4 % would show.
+    assert error[0] < 0.012
+    assert np.abs(z).max() < 4
+
+
+def test_it_would_notice_a_wrong_gibbs_step():
+    series = geweke("system", HIERARCHY, "halves", groups=200, chains=6, steps=800, break_gibbs=True)
+    z, _ = z_scores(series, expected(HIERARCHY))
+    assert np.abs(z).max() > 6
+
+
+def test_it_would_notice_the_published_kernel():
+    series = geweke("system", HIERARCHY, "self", groups=200, chains=6, steps=800)
+    z, _ = z_scores(series, expected(HIERARCHY))
+    assert np.abs(z).max() > 6

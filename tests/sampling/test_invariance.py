@@ -1,0 +1,175 @@
+"""Does each kernel leave its target alone? First and second moments at an effective size that sees a bias of 2 %."""
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+
+from closura.sampling import Ensemble, cholesky, ensemble_covariance, init, step
+
+PRECISION = jnp.array([[2.0, 0.9], [0.9, 1.0]])
+MEAN = jnp.array([0.5, -1.0])
+COVARIANCE = np.linalg.inv(np.asarray(PRECISION))
+
+
+def likelihood(x):
+    """Half of the target; the prior is the other half, so that both ways into the ratio are exercised."""
+    away = x - MEAN
+    return -0.25 * jnp.einsum("cbi,ij,cbj->cb", away, PRECISION, away), -0.5 * away @ PRECISION
+
+
+def prior(x, phi):
+    away = x - MEAN
+    return -0.25 * jnp.einsum("gcbi,ij,gcbj->gcb", away, PRECISION, away), -0.5 * away @ PRECISION
+
+
+def moments(covariance, *, chains=6, groups=400, steps=1500, log_step=0.0, metropolis=True, blocks=1):
+    """Per-group means over time of x and of (x - m)(x - m)^T, started from the target. Groups are independent."""
+    key_start, key_run = jr.split(jr.key(1))
+    spread = jnp.linalg.cholesky(jnp.asarray(COVARIANCE))
+    position = MEAN + jr.normal(key_start, (groups, chains, blocks, 2)) @ spread.T
+    factor = jnp.broadcast_to(jnp.array([[0.9, 0.0], [-0.3, 0.7]]), (groups, blocks, 2, 2))
+    steps_size = jnp.full((groups, blocks), log_step)
+
+    def one(state: Ensemble, key):
+        state, info = step(
+            jr.split(key, groups),
+            state,
+            (),
+            steps_size,
+            factor,
+            likelihood,
+            prior,
+            covariance=covariance,
+            metropolis=metropolis,
+        )
+        away = state.position - MEAN
+        second = jnp.einsum("gcbi,gcbj->gij", away, away) / (chains * blocks)
+        return state, (jnp.mean(away, axis=(1, 2)), second, jnp.mean(info.acceptance))
+
+    def run(position, key):
+        _, (first, second, acceptance) = jax.lax.scan(one, init(position, likelihood), jr.split(key, steps))
+        return first.mean(0), second.mean(0), acceptance.mean()
+
+    first, second, acceptance = jax.jit(run)(position, key_run)
+    return np.asarray(first), np.asarray(second), float(acceptance)
+
+
+def z_scores(covariance, **options):
+    """How many standard errors (over independent groups) each moment is from the truth, and the effective sample size."""
+    first, second, acceptance = moments(covariance, **options)
+    assert 0.2 < acceptance < 0.95
+    numbers = np.concatenate([first, second[:, [0, 0, 1], [0, 1, 1]]], axis=1)
+    truth = np.concatenate([np.zeros(2), COVARIANCE[[0, 0, 1], [0, 1, 1]]])
+    error = numbers.std(axis=0, ddof=1) / np.sqrt(len(numbers))
+    # The variance of x_0^2 about its mean is 2 C_00^2: its standard error tells what the draws are worth.
+    effective = 2 * COVARIANCE[0, 0] ** 2 / error[2] ** 2
+    return (numbers.mean(axis=0) - truth) / error, effective
+
+
+@pytest.mark.parametrize(("covariance", "blocks"), [("halves", 1), ("halves", 2), ("frozen", 1)])
+def test_exact_kernels_keep_first_and_second_moments(covariance, blocks):
+    z, effective = z_scores(covariance, blocks=blocks)
+    assert effective >= 40_000
+    assert np.abs(z).max() < 4
+
+
+def test_published_kernel_shrinks_the_posterior():
+    """The same run with the chain's own position in its preconditioner: variance a third too small, and no doubt of it."""
+    z, _ = z_scores("self")
+    assert z[2] < -40
+    _, second, _ = moments("self", steps=600)
+    assert second.mean(axis=0)[0, 0] / COVARIANCE[0, 0] < 0.75
+
+
+def test_without_metropolis_the_spread_is_wrong():
+    z, _ = z_scores("frozen", metropolis=False, steps=600)
+    assert np.abs(z[2:]).max() > 10
+
+
+def test_tempered_target_is_flatter():
+    """temperature multiplies the likelihood only: with weight 0 the prior alone is sampled, twice as wide."""
+    groups, chains = 300, 8
+    position = MEAN + jr.normal(jr.key(0), (groups, chains, 1, 2)) @ jnp.linalg.cholesky(2 * jnp.asarray(COVARIANCE)).T
+    log_step = jnp.zeros((groups, 1))
+
+    def one(state, key):
+        keys = jr.split(key, groups)
+        state, _ = step(keys, state, (), log_step, None, likelihood, prior, temperature=0.0, covariance="halves")
+        away = state.position - MEAN
+        return state, jnp.einsum("gcbi,gcbj->gij", away, away) / chains
+
+    _, second = jax.jit(lambda p, k: jax.lax.scan(one, init(p, likelihood), jr.split(k, 600)))(position, jr.key(2))
+    per_group = np.asarray(second).mean(0)[:, 0, 0]
+    z = (per_group.mean() - 2 * COVARIANCE[0, 0]) / (per_group.std(ddof=1) / np.sqrt(groups))
+    assert abs(z) < 4
+
+
+def test_non_finite_proposals_are_rejections():
+    """A wall: the likelihood is -inf (a failed solve) for x_0 > 0; chains never cross it, and say how often they tried."""
+
+    def walled(x):
+        loglik, score = likelihood(x)
+        out = x[..., 0] > 0.6
+        return jnp.where(out, -jnp.inf, loglik), jnp.where(out[..., None], 0.0, score)
+
+    position = MEAN + jnp.array([-1.0, 0.0]) + 0.1 * jr.normal(jr.key(0), (2, 8, 1, 2))
+    state, tried = init(position, walled), 0
+    advance = jax.jit(lambda key, state: step(jr.split(key, 2), state, (), jnp.zeros((2, 1)), None, walled, prior))
+    for key in jr.split(jr.key(3), 60):
+        state, info = advance(key, state)
+        tried += int(jnp.sum(~info.finite))
+        assert bool(jnp.all(state.position[..., 0] <= 0.6))
+        assert bool(jnp.all(jnp.isfinite(state.loglik)))
+    assert tried > 10
+
+
+def test_a_start_that_is_not_finite_heals():
+    def broken_at_start(x):
+        loglik, score = likelihood(x)
+        out = x[..., 0] > 3
+        return jnp.where(out, -jnp.inf, loglik), jnp.where(out[..., None], 0.0, score)
+
+    position = MEAN + 0.5 * jr.normal(jr.key(0), (1, 8, 1, 2))
+    position = position.at[0, 0, 0, 0].set(4.0)
+    state = init(position, broken_at_start)
+    advance = jax.jit(
+        lambda key, state: step(jr.split(key, 1), state, (), jnp.zeros((1, 1)), None, broken_at_start, prior)
+    )
+    for key in jr.split(jr.key(3), 200):
+        state, _ = advance(key, state)
+    assert bool(jnp.all(jnp.isfinite(state.loglik)))
+
+
+def test_one_evaluation_a_step():
+    """No gradient twice: a step evaluates the target once a chain."""
+    evaluated = []
+
+    def counting(x):
+        evaluated.append(x.shape[0])
+        return likelihood(x)
+
+    state = init(MEAN + jr.normal(jr.key(0), (2, 8, 1, 2)), likelihood)
+    for covariance, rows in (("frozen", 16), ("self", 16), ("halves", 8)):
+        evaluated.clear()
+        step(jr.split(jr.key(1), 2), state, (), jnp.zeros((2, 1)), None, counting, prior, covariance=covariance)
+        # The halves take turns in a scan, whose body is traced once (with one more look at its types).
+        assert set(evaluated) == {rows}
+        assert len(evaluated) <= 2
+
+
+@pytest.mark.parametrize("dim", [1, 2, 3, 8, 9])
+def test_cholesky_against_lapack(dim):
+    root = jr.normal(jr.key(dim), (4, dim, dim + 3))
+    matrix = root @ jnp.swapaxes(root, -1, -2)
+    np.testing.assert_allclose(
+        cholesky(matrix), np.linalg.cholesky(np.asarray(matrix, np.float64)), rtol=2e-4, atol=2e-4
+    )
+
+
+def test_covariance_is_of_each_group_alone():
+    position = jr.normal(jr.key(0), (3, 50, 2, 4)) * jnp.array([1.0, 2.0, 3.0])[:, None, None, None]
+    found = np.asarray(ensemble_covariance(position, shrink=False))
+    expected = np.stack([[np.cov(np.asarray(position[g, :, b]).T, bias=True) for b in range(2)] for g in range(3)])
+    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4)
