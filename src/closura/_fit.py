@@ -7,12 +7,26 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 import pandas as pd
 
 from .diagnose import Truth
-from .learning import Run, Settings, drive, make_settings
-from .problem import ODE, Observations, read_table
-from .result import Result, claim, collect, restore, save, store, write_config
+from .learning import Diverged, Run, drive, make_settings
+from .problem import ODE, DataError, Observations, read_table
+from .result import (
+    FolderError,
+    Result,
+    check,
+    check_names,
+    claim,
+    collect,
+    find_checkpoint,
+    forget,
+    release,
+    restore,
+    save,
+    store,
+)
 
 CHECKPOINT_EVERY = 30.0
 
@@ -35,6 +49,7 @@ def fit(
     - `data`: a long table (path or frame) or `Observations`.
     - `truth`: what synthetic data were made from; adds scores, changes nothing else.
     - `out`: run folder; checked before work starts, checkpointed meanwhile, written at the end.
+    - `overwrite` replaces the run in that folder, `resume` continues it.
     - `settings`: see `closura.Settings`; the defaults are meant to do.
 
     Ctrl-C stops after the current chunk and returns what there is.
@@ -47,28 +62,77 @@ def fit(
             stacklevel=2,
         )
     observations = data if isinstance(data, Observations) else read_table(data)
-    folder = None if out is None else Path(out) if resume else claim(Path(out), overwrite=overwrite)
+    folder = None if out is None else Path(out).expanduser()
+    if resume and folder is None:
+        raise ValueError("resume=True continues a run folder: name it with out=")
+    check_names(problem)
+    _check_truth(truth, len(observations.systems), len(problem.parameters))
+    if folder is not None and not resume:
+        check(folder, overwrite=overwrite)
     run = Run(problem, observations, chosen)
-    after_chunk = None
-    if folder is not None:
-        if resume:
-            restore(run, folder)
-        else:
-            _announce(folder, observations, chosen, context)
-        after_chunk = _checkpointer(folder)
-    finished = drive(run, progress, after_chunk)
-    if folder is not None and not finished:
-        store(run, folder)
-    result = collect(run, truth, context)
-    if folder is not None:
+    if folder is None:
+        drive(run, progress)
+        return collect(run, truth, context)
+    if resume:
+        restore(run, folder)
+    else:
+        check(folder, overwrite=overwrite, room=_room(run))
+        claim(folder, problem, run.data, truth, {**(context or {}), **chosen.model_dump()})
+    return _in_folder(run, folder, truth, context, progress, fresh=not resume)
+
+
+def _in_folder(
+    run: Run, folder: Path, truth: Truth | None, context: dict[str, Any] | None, progress: bool, fresh: bool
+) -> Result:
+    """Drive a run and keep it in its folder: the results, or whatever allows to continue."""
+    try:
+        if not drive(run, progress, _checkpointer(folder)):
+            _keep(run, folder)
+        result = collect(run, truth, context)
         save(result, folder)
+    except BaseException as error:
+        # A run that diverged would do so again, and one that has not begun has nothing to continue.
+        if isinstance(error, Diverged) or run.iteration == 0:
+            if fresh:
+                release(folder)
+            raise
+        kept = _keep(run, folder)
+        go_on = f"`closura resume {folder}` continues from there"
+        if isinstance(error, FolderError):
+            done = f"what was computed is kept in its checkpoint; {go_on}" if kept else "no checkpoint could be kept"
+            raised = FolderError(f"{error}; {done}")
+            raised.result = error.result
+            raise raised from None
+        if kept:
+            error.add_note(f"What was computed is kept in {folder}: {go_on}.")
+        raise
+    if run.finished:
+        forget(folder)
     return result
 
 
-def _announce(folder: Path, data: Observations, settings: Settings, context: dict[str, Any] | None) -> None:
-    """What is needed to continue, before the first iteration."""
-    write_config({**(context or {}), **settings.model_dump()}, folder)
-    data.to_frame().to_csv(folder / "data.csv", index=False)
+def _check_truth(truth: Truth | None, systems: int, parameters: int) -> None:
+    if truth is not None and np.shape(truth.theta) != (systems, parameters):
+        raise DataError(
+            f"truth.theta has shape {np.shape(truth.theta)}; {systems} systems with {parameters} parameters need "
+            f"({systems}, {parameters}), in the order of the table and the problem"
+        )
+
+
+def _room(run: Run) -> float:
+    """Bytes a run will need at most: draws on two scales and in a checkpoint, and the report."""
+    draws = run.plan.sample // run.plan.thin * (1 + run.settings.extend)
+    numbers = draws * run.settings.chains * len(run.data.systems) * len(run.problem.parameters)
+    return 50e6 + 3 * numbers * jax.numpy.result_type(float).itemsize
+
+
+def _keep(run: Run, folder: Path) -> bool:
+    """Store a checkpoint if that is possible; is there one now?"""
+    try:
+        store(run, folder)
+    except OSError as error:
+        warnings.warn(f"no checkpoint could be written to {folder}: {error.strerror or error}", stacklevel=2)
+    return find_checkpoint(folder) is not None
 
 
 def _checkpointer(folder: Path) -> Any:
@@ -77,7 +141,7 @@ def _checkpointer(folder: Path) -> Any:
     def after_chunk(run: Run) -> None:
         nonlocal last
         if time.perf_counter() - last > CHECKPOINT_EVERY and not run.finished:
-            store(run, folder)
+            _keep(run, folder)
             last = time.perf_counter()
 
     return after_chunk

@@ -1,8 +1,6 @@
 """What a command works on: a problem, its data, and the truth where data are synthetic."""
 
 import json
-import traceback
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,9 +8,14 @@ import numpy as np
 import pandas as pd
 
 from ..diagnose import Truth
+from ..learning._start import check_data
 from ..problem import ODE, DataError, Observations, ProblemError, read_table
 from ..problems import BuiltIn
-from ..result import FolderError
+from ..result import FolderError, write_whole
+from ._options import Context, UsageError, built_in
+from ._problem_file import from_file
+
+SIMULATED = ("data.csv", "truth.csv", "truth.json")
 
 
 class Task(NamedTuple):
@@ -20,84 +23,100 @@ class Task(NamedTuple):
     data: Observations
     truth: Truth | None
     context: dict[str, Any]
+    notes: list[str]
 
 
-def load_task(context: dict[str, Any], built_in: Callable[[str], BuiltIn], stored: Path | None = None) -> Task:
-    """`stored` is the copy of the data a stopped run kept."""
-    name = context["problem"]
-    context = {key: value for key, value in context.items() if value is not None}
-    known = None if name.endswith(".py") else built_in(name)
-    problem = _from_file(Path(name)) if known is None else known.oracle() if context.get("oracle") else known.problem
-    if known is None and context.get("oracle"):
+def load_task(context: Context, resumed: Path | None = None) -> Task:
+    """`resumed` is the folder of a stopped run, which holds copies of its problem and data."""
+    if not context.problem:
+        raise UsageError("name a problem: `closura fit mass-damper`, or a Python file that defines `problem`")
+    name = context.problem
+    if not name.endswith(".py"):
+        known = built_in(name)
+        problem = known.oracle() if context.oracle else known.problem
+    elif context.oracle:
         raise ProblemError("--oracle needs the true law, which only built-in problems know; drop it")
-    if stored is None and not context.get("data"):
-        if known is None:
-            raise DataError(f"{name} has no data of its own; name a table with --data FILE.csv")
-        seed = context.setdefault("data_seed", 0)
-        data, truth = known.simulate(context.get("systems"), seed)
-        return Task(problem, data, truth, context | {"systems": len(data.systems)})
-    if context.get("systems"):
+    else:
+        # Absolute, so that the run can be repeated and continued from anywhere.
+        known, path = None, Path(name).expanduser().absolute()
+        problem = from_file(path, None if resumed is None else resumed / "problem.py")
+        context = context.model_copy(update={"problem": str(path)})
+    if context.data is None:
+        return _synthetic(context, problem, known)
+    return _measured(context, problem, known, resumed)
+
+
+def _synthetic(context: Context, problem: ODE, known: BuiltIn | None) -> Task:
+    if known is None:
+        raise DataError(f"{context.problem} has no data of its own; name a table with --data FILE.csv")
+    seed = context.data_seed or 0
+    data, truth = known.simulate(context.systems, seed)
+    context = context.model_copy(update={"systems": len(data.systems), "data_seed": seed})
+    return Task(problem, data, truth, context.model_dump(exclude_none=True), [])
+
+
+def _measured(context: Context, problem: ODE, known: BuiltIn | None, resumed: Path | None) -> Task:
+    if context.systems:
         raise DataError("--systems is for synthetic data; with --data the table says how many systems there are")
-    path = Path(context["data"])
-    table = stored or (path / "data.csv" if path.is_dir() else path)
-    data = read_table(table)
-    return Task(problem, data, _read_truth(path / "truth.csv", problem, data, known), context)
+    path = Path(context.data or "").expanduser().absolute()
+    folder = resumed or (path if path.is_dir() else None)
+    if folder is not None and not (folder / "data.csv").is_file():
+        raise DataError(f"{folder} holds no data.csv; name a table, or a folder made by `closura simulate`")
+    data = read_table(path if folder is None else folder / "data.csv", allow_duplicates=context.allow_duplicates)
+    data = check_data(problem, data)
+    context = context.model_copy(update={"data": str(path)})
+    notes = list(data.notes)
+    truth = None
+    if folder is not None and (folder / "truth.csv").is_file():
+        facts = _read_facts(folder / "truth.json")
+        context = context.model_copy(update={"data_seed": facts.get("data_seed", context.data_seed)})
+        same = known is not None and facts.get("problem", known.name) == known.name
+        try:
+            theta = _read_truth(folder / "truth.csv", problem, data)
+            truth = Truth(theta, known.mu, known.tau, known.laws, known.ranges) if known and same else Truth(theta)
+        except DataError as error:
+            notes.append(f"no scores against the truth: {error}")
+    return Task(problem, data, truth, context.model_dump(exclude_none=True), notes)
 
 
-def _from_file(path: Path) -> ODE:
-    from ._main import load_module
-
-    if not path.exists():
-        raise ProblemError(f"there is no file {path}")
-    try:
-        module = load_module(path)
-    except Exception as error:
-        mine = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
-        place = f" (line {mine[-1].lineno}: {mine[-1].line})" if mine else ""
-        raise ProblemError(f"{path} failed on import{place}: {type(error).__name__}: {error}") from None
-    problem = getattr(module, "problem", None)
-    if not isinstance(problem, ODE):
-        raise ProblemError(f"{path} must define `problem = cl.ODE(...)`; it defines {type(problem).__name__}")
-    return problem
-
-
-def _read_truth(path: Path, problem: ODE, data: Observations, known: BuiltIn | None) -> Truth | None:
-    if not path.is_file():
-        return None
-    table = pd.read_csv(path, dtype={"system": str}).set_index("system")
+def _read_truth(path: Path, problem: ODE, data: Observations) -> np.ndarray:
+    """True parameters, unconstrained, in the order of the data."""
     names = list(problem.parameters.names)
     try:
+        table = pd.read_csv(path, dtype={"system": str}, keep_default_na=False).set_index("system")
         physical = table.loc[list(data.systems), names].to_numpy(float)
-    except KeyError as error:
-        raise DataError(f"{path} does not fit the data: {error.args[0]}") from None
-    theta = np.asarray(problem.parameters.to_theta(physical), float)
-    return Truth(theta) if known is None else Truth(theta, known.mu, known.tau, known.laws, known.ranges)
+    except (KeyError, ValueError, OSError) as error:
+        raise DataError(f"{path} does not fit problem and data ({error})") from None
+    if physical.shape != (len(data.systems), len(names)):
+        raise DataError(f"{path} names a system twice")
+    return np.asarray(problem.parameters.to_theta(physical), float)
 
 
-def write_simulation(built_in: BuiltIn, systems: int | None, seed: int, out: Path, overwrite: bool) -> list[Path]:
-    paths = [out / "data.csv", out / "truth.csv", out / "truth.json"]
+def _read_facts(path: Path) -> dict[str, Any]:
+    try:
+        facts = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return facts if isinstance(facts, dict) else {}
+
+
+def write_simulation(known: BuiltIn, context: Context, out: Path, overwrite: bool) -> list[Path]:
+    paths = [out / name for name in SIMULATED]
     taken = [path for path in paths if path.exists()]
     if taken and not overwrite:
         raise FolderError(f"{taken[0]} exists; choose another --out, or replace it with --overwrite")
-    if systems is not None and systems < 1:
-        raise DataError(f"--systems {systems}: at least one system is needed")
-    data, truth = built_in.simulate(systems, seed)
-    table = pd.DataFrame(
-        built_in.problem.parameters.to_physical(truth.theta), columns=list(built_in.problem.parameters.names)
-    )
+    seed = context.data_seed or 0
+    data, truth = known.simulate(context.systems, seed)
+    parameters = known.problem.parameters
+    table = pd.DataFrame(parameters.to_physical(truth.theta), columns=list(parameters.names))
     table.insert(0, "system", list(data.systems))
-    facts = {
-        "problem": built_in.name,
-        "data_seed": seed,
-        "sigma": built_in.sigma,
-        "mu": built_in.mu.tolist(),
-        "tau": built_in.tau.tolist(),
-    }
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        data.to_frame().to_csv(paths[0], index=False)
-        table.to_csv(paths[1], index=False)
-        paths[2].write_text(json.dumps(facts, indent=2) + "\n")
-    except OSError as error:
-        raise FolderError(f"cannot write to {out}: {error.strerror or error}; choose another --out") from None
+    facts = {"problem": known.name, "data_seed": seed, "sigma": known.sigma}
+    facts |= {"mu": known.mu.tolist(), "tau": known.tau.tolist()}
+
+    def write(aside: Path) -> None:
+        data.to_frame().to_csv(aside / SIMULATED[0], index=False)
+        table.to_csv(aside / SIMULATED[1], index=False)
+        (aside / SIMULATED[2]).write_text(json.dumps(facts, indent=2) + "\n", "utf-8")
+
+    write_whole(out, write)
     return paths

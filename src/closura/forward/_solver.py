@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from ..problem import ODE, Adaptive, Observations
 from ..problem._closure import Closures
@@ -27,16 +27,23 @@ class Where(NamedTuple):
 class Solver:
     """The problem's own integrator.
 
-    `on_grid`: every observation falls on a step, so that no interpolation is compiled in.
+    `on_grid`: every observation falls on a step, so that no interpolation is compiled in. Then only every `stride`-th step
+    is kept, `count` of them, and nothing after the last observation is solved.
     `backward`: derivatives are wanted in reverse mode (closure learning) instead of forward mode (sampling).
     """
 
     problem: ODE
     on_grid: bool = True
     backward: bool = False
+    stride: int = 1
+    count: int = 0
 
     def reverse(self) -> "Solver":
         return dataclasses.replace(self, backward=True)
+
+    def numbers(self, parameters: int) -> int:
+        """How many numbers one solve with sensitivities keeps in hand."""
+        return 2 * len(self.problem.state_names) * (1 + parameters)
 
     def predict(
         self, theta: Float[Array, " parameter"], closures: Closures, where: Where
@@ -46,8 +53,10 @@ class Solver:
             states = self._adaptive(theta, closures, where.time)
             columns = jnp.stack([states[i] for i in self._observed()])
             return columns[where.quantity, jnp.arange(where.time.shape[0])]
-        start, rhs, steps = self._steps(theta, closures)
-        values = self._pick(start, steps, where.node, where.quantity)
+        start, rhs, steps = self._steps(theta, closures, self.stride, self.count or self.problem.steps)
+        # A solution that overflows on the way is a failed one, also for a system observed only before it does.
+        lasts = jnp.all(jnp.stack([jnp.isfinite(y[-1]) for y in steps]))
+        values = jnp.where(lasts, self._pick(start, steps, where.node, where.quantity), jnp.nan)
         if self.on_grid:
             return values
         # Cubic Hermite between steps: fourth order, like the best of the fixed-step schemes.
@@ -64,7 +73,7 @@ class Solver:
         """The whole state of one system on the problem's time grid."""
         if isinstance(self.problem.integrator, Adaptive):
             return jnp.stack(self._adaptive(theta, closures, jnp.asarray(self.problem.times, float)), axis=-1)
-        start, _, steps = self._steps(theta, closures)
+        start, _, steps = self._steps(theta, closures, 1, self.problem.steps)
         return jnp.stack([jnp.concatenate([y0[None], y]) for y0, y in zip(start, steps)], axis=-1)
 
     def visited(self, theta: Float[Array, " parameter"], closures: Closures) -> dict[str, Float[Array, "call input"]]:
@@ -84,17 +93,21 @@ class Solver:
     def _observed(self) -> tuple[int, ...]:
         return tuple(self.problem.state_names.index(quantity) for quantity in self.problem.observed)
 
-    def _steps(self, theta: Array, closures: Closures) -> tuple[Any, Any, Any]:
+    def _steps(self, theta: Array, closures: Closures, stride: int, count: int) -> tuple[Any, Any, Any]:
+        """Start, right-hand side, and the state after every `stride` steps, `count` times."""
         problem, scheme = self.problem, self.problem.integrator
         start, rhs = problem.start(theta), problem.rate(theta, closures)
         t0, dt = problem.span[0], problem.dt
 
-        def step(carry: Any, i: Array) -> tuple[Any, Any]:
-            carry = scheme.step(rhs, t0 + i * dt, dt, carry)  # type: ignore[attr-defined]
+        def step(carry: Any, i: Array) -> tuple[Any, None]:
+            return scheme.step(rhs, t0 + i * dt, dt, carry), None  # type: ignore[attr-defined]
+
+        def leap(carry: Any, steps: Array) -> tuple[Any, Any]:
+            carry, _ = lax.scan(step, carry, steps) if stride > 1 else step(carry, steps[0])
             return carry, scheme.state(carry)  # type: ignore[attr-defined]
 
         first = scheme.start(rhs, jnp.asarray(t0, float), start)  # type: ignore[attr-defined]
-        _, steps = lax.scan(step, first, jnp.arange(problem.steps, dtype=float))
+        _, steps = lax.scan(leap, first, jnp.arange(stride * count, dtype=float).reshape(count, stride))
         return start, rhs, steps
 
     def _pick(self, start: Any, steps: Any, node: Array, quantity: Array) -> Array:
@@ -135,13 +148,15 @@ def solver(problem: ODE, data: Observations) -> tuple[Solver, Where]:
     nearest = np.round(place)
     on_grid = bool(np.all(np.abs(place - nearest) < 1e-4))
     node = nearest if on_grid else np.clip(np.floor(place), 0, problem.steps - 1)
+    stride = max(1, int(np.gcd.reduce(nearest.astype(int), axis=None))) if on_grid else 1
+    count = max(1, int(nearest.max()) // stride) if on_grid else problem.steps
     where = Where(
         jnp.asarray(data.time, float),
-        jnp.asarray(node, jnp.int32),
+        jnp.asarray(node // stride, jnp.int32),
         jnp.asarray(place - node, float),
         jnp.asarray(data.quantity, jnp.int32),
     )
-    return Solver(problem, on_grid), where
+    return Solver(problem, on_grid, stride=stride, count=count), where
 
 
 class Likelihood(eqx.Module):
@@ -170,7 +185,27 @@ class Likelihood(eqx.Module):
     def evaluate(
         self, theta: Float[Array, "chain system parameter"], closures: Closures
     ) -> tuple[Float[Array, "chain system"], Float[Array, "chain system parameter"]]:
-        """Log likelihood of each system and its gradient in theta; a failed solve has log likelihood -inf."""
+        """Log likelihood of each system and its gradient in theta; a failed solve has log likelihood -inf.
+
+        Worked through in blocks whose state fits the first-level cache, which halves the time of a large batch.
+        """
+        chains, systems, parameters = theta.shape
+        size = block_size(chains * systems, self.forward.numbers(parameters) * theta.dtype.itemsize)
+        if size == chains * systems:
+            return self._evaluate(theta, closures)
+
+        def block(part: tuple[Array, Array]) -> tuple[Array, Array]:
+            theta, system = part
+            # Every array of a likelihood has the system axis first: pick the rows these solves belong to.
+            rows = jax.tree.map(lambda a: a[system], self)
+            loglik, score = rows._evaluate(theta[None], closures)
+            return loglik[0], score[0]
+
+        system = jnp.tile(jnp.arange(systems), chains)
+        loglik, score = lax.map(block, (theta.reshape(-1, size, parameters), system.reshape(-1, size)))
+        return loglik.reshape(chains, systems), score.reshape(theta.shape)
+
+    def _evaluate(self, theta: Array, closures: Closures) -> tuple[Array, Array]:
         prediction, jacobian = self.linearise(theta, closures)
         weighted = self.weight * (self.value - prediction)
         loglik = self.constant - 0.5 * jnp.sum(weighted * (self.value - prediction), axis=-1)
@@ -178,20 +213,34 @@ class Likelihood(eqx.Module):
         finite = jnp.isfinite(loglik) & jnp.all(jnp.isfinite(score), axis=-1)
         return jnp.where(finite, loglik, -jnp.inf), jnp.where(finite[..., None], score, 0.0)
 
-    def mean(self, theta: Float[Array, "chain system parameter"], closures: Closures) -> Float[Array, ""]:
+    def mean(
+        self,
+        theta: Float[Array, "chain system parameter"],
+        closures: Closures,
+        sound: Bool[Array, "chain #system"] | None = None,
+    ) -> Float[Array, ""]:
         """Log likelihood of all systems, averaged over chains: what closure learning differentiates, in reverse.
 
-        A chain whose solve failed is left out; its residual is replaced before it is squared, so that the
-        gradient stays finite as well.
+        Solves not `sound` do not count. (Their theta must be replaced by one that can be solved: a solve that overflows
+        turns even a zero sent back through it into NaN, and the law is shared.)
         """
         residual = self.value - self._batched(self.forward.reverse(), closures)(theta)
-        finite = jnp.all(jnp.isfinite(residual), axis=-1, keepdims=True)
-        residual = jnp.where(finite, residual, 0.0)
-        return jnp.mean(jnp.sum(self.constant - 0.5 * jnp.sum(self.weight * residual**2, axis=-1), axis=-1))
+        loglik = self.constant - 0.5 * jnp.sum(self.weight * residual**2, axis=-1)
+        return jnp.mean(jnp.sum(loglik if sound is None else jnp.where(sound, loglik, 0.0), axis=-1))
 
     def _batched(self, forward: Any, closures: Closures) -> Any:
         over_systems = jax.vmap(lambda theta, where: forward.predict(theta, closures, where))
         return lambda theta: jax.vmap(over_systems, in_axes=(0, None))(theta, self.where)
+
+
+CACHE = 32_000
+
+
+def block_size(solves: int, bytes_each: int) -> int:
+    """The largest divisor of `solves` that fits the cache; all of them where no useful one does."""
+    most = min(max(CACHE // bytes_each, 64), solves)
+    fitting = next(size for size in range(most, 0, -1) if solves % size == 0)
+    return fitting if fitting >= most // 3 else solves
 
 
 def likelihood(problem: ODE, data: Observations) -> Likelihood:

@@ -135,10 +135,13 @@ def learn(
         phi = blocks.gibbs(key_phi, ensemble.position, chains.phi)
         if learns:
             theta, _ = blocks.unpack(ensemble.position, phi)
-            picked = _pick(key_pick, theta, max(1, settings.gradient_chains // settings.groups))
-            slope = jax.grad(lambda view: -setup.likelihood.mean(picked, view))(prepared)
+            count = max(1, settings.gradient_chains // settings.groups)
+            picked, sound = _pick(key_pick, (theta, jnp.isfinite(ensemble.loglik)), count)
+            picked = jnp.where(sound[..., None], picked, setup.population.mean)
             # Fisher's identity: the mean of this over posterior draws is the slope of the marginal likelihood.
+            slope = jax.grad(lambda view: -setup.likelihood.mean(picked, view, sound))(prepared)
             slope = jax.tree.map(lambda s: now.temperature * lax.pmean(s, AXIS), slope)
+            slope = _zero_unless_finite(slope)
             (gradient,) = pull(slope)
             gradient = jax.tree.map(lambda g, p: g - p, gradient, jax.grad(log_prior)(law.weights))
             update, optimiser = setup.optimiser.update(gradient, law.optimiser)
@@ -228,14 +231,21 @@ def _split(keys: PRNGKeyArray, count: int) -> list[PRNGKeyArray]:
     return list(jnp.moveaxis(jax.vmap(lambda key: jr.split(key, count))(keys), 1, 0))
 
 
-def _pick(keys: PRNGKeyArray, theta: Array, count: int) -> Float[Array, "picked system parameter"]:
-    """`count` neighbouring chains of every group, from a random one on (chains are exchangeable)."""
+def _pick(keys: PRNGKeyArray, tree: Any, count: int) -> Any:
+    """`count` neighbouring chains of every group, from a random one on (chains are exchangeable); groups joined."""
 
-    def one_group(key: PRNGKeyArray, group: Array) -> Array:
-        chains = group.shape[0]
-        return group[(jr.randint(key, (), 0, chains) + jnp.arange(min(count, chains))) % chains]
+    def one_group(key: PRNGKeyArray, group: Any) -> Any:
+        chains = jax.tree.leaves(group)[0].shape[0]
+        chosen = (jr.randint(key, (), 0, chains) + jnp.arange(min(count, chains))) % chains
+        return jax.tree.map(lambda a: a[chosen], group)
 
-    return jax.vmap(one_group)(keys, theta).reshape(-1, *theta.shape[2:])
+    return jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), jax.vmap(one_group)(keys, tree))
+
+
+def _zero_unless_finite(tree: Any) -> Any:
+    """A gradient that is not finite teaches nothing: skip it."""
+    fine = jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(tree)]))
+    return jax.tree.map(lambda leaf: jnp.where(fine, leaf, 0.0), tree)
 
 
 def _log(ensemble: Ensemble, info: Any, log_step: Array) -> Log:

@@ -5,7 +5,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
 
@@ -44,18 +44,19 @@ class Reporter:
         if not self.shown:
             return
         now = time.perf_counter()
-        rate = (run.iteration - self.last[1]) / max(now - self.last[0], 1e-9) if self.last else float("nan")
-        self.last = (now, run.iteration)
+        at = now - run.seconds_compile
+        rate = (run.iteration - self.last[1]) / max(at - self.last[0], 1e-9) if self.last else None
+        self.last = (at, run.iteration)
         state = (
-            f"{rate:5.0f} it/s  accept {np.mean(log['acceptance']):.2f}  log-lik {log['loglik'][-1]:.1f}  "
+            f"{'    …' if rate is None else f'{rate:5.0f}'} it/s  accept {np.mean(log['acceptance']):.2f}  log-lik {log['loglik'][-1]:.1f}  "
             f"temper {log['temperature'][-1]:.3f}"
         )
         name = PHASES[str(log["phase"][0])]
         if self.bar:
             self.progress.update(self.task, total=run.total, completed=run.iteration, description=name, state=state)
         elif now - self.last_line > LINE_EVERY or run.finished:
-            left = (run.total - run.iteration) / rate if rate == rate else float("nan")
-            self.say(f"{run.iteration:>6}/{run.total} {name}: {state}  ETA {left:.0f} s")
+            left = f"  ETA {(run.total - run.iteration) / rate:.0f} s" if rate else ""
+            self.say(f"{run.iteration:>6}/{run.total} {name}: {state}{left}")
             self.last_line = now
 
     def say(self, text: str) -> None:
@@ -79,7 +80,8 @@ def stoppable(reporter: Reporter) -> Iterator[_Stop]:
         if stop.asked:
             raise KeyboardInterrupt
         stop.asked = True
-        reporter.say("Stopping after this chunk; what was done is kept. Ctrl-C again stops at once.")
+        with suppress(RuntimeError):  # the signal may have come in the middle of another line
+            reporter.say("Stopping after this chunk; what was done is kept. Ctrl-C again stops at once.")
 
     before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
@@ -90,16 +92,23 @@ def stoppable(reporter: Reporter) -> Iterator[_Stop]:
 
 
 def drive(run: Run, shown: bool, after_chunk: Any = None) -> bool:
-    """Advance a run to its end; returns False if it was stopped before."""
+    """Advance a run to its end; returns False if it was stopped before. A second Ctrl-C raises KeyboardInterrupt."""
     reporter = Reporter(shown)
     with reporter.progress, stoppable(reporter) as stop:
         if not reporter.bar:
             reporter.say("compiling …")
-        try:
-            while not run.finished and not stop.asked:
-                reporter.update(run, run.advance())
-                if after_chunk is not None:
-                    after_chunk(run)
-        except KeyboardInterrupt:
-            pass
+        while not run.finished and not stop.asked:
+            reporter.update(run, _advance(run))
+            if after_chunk is not None:
+                after_chunk(run)
     return run.finished
+
+
+def _advance(run: Run) -> dict[str, np.ndarray]:
+    """One chunk, wholly or not at all: a run that is broken off in the middle of one stands where it stood before."""
+    before = {name: list(value) if isinstance(value, list) else value for name, value in vars(run).items()}
+    try:
+        return run.advance()
+    except BaseException:
+        vars(run).update(before)
+        raise

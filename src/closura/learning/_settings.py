@@ -1,10 +1,14 @@
 """Everything a run can be told, with its default and a line of help; read from Python, YAML or the command line."""
 
-from typing import Any, Literal
+import difflib
+from collections.abc import Mapping
+from typing import Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from ..sampling import BLOCKS
+
+Model = TypeVar("Model", bound=BaseModel)
 
 
 class SettingsError(ValueError):
@@ -41,6 +45,12 @@ class Settings(BaseModel):
     chunk: int = Field(50, ge=1, description="iterations compiled into one call; progress shows after each")
     devices: int | None = Field(None, ge=1, description="devices to spread the groups over (default: all that fit)")
 
+    @field_validator("preconditioner", "devices", mode="before")
+    @classmethod
+    def _none(cls, value: Any) -> Any:
+        """YAML's word is null; people write none."""
+        return None if isinstance(value, str) and value.lower() == "none" else value
+
     @model_validator(mode="after")
     def _check_chains(self) -> "Settings":
         if self.chains % (2 * self.groups):
@@ -69,22 +79,32 @@ class Settings(BaseModel):
 
 def make_settings(values: dict[str, Any]) -> Settings:
     """Settings from keys and values, or one message that names each bad key and what it is for."""
+    return checked(Settings, values)
+
+
+def checked(kind: type[Model], values: dict[str, Any]) -> Model:
+    """Values as such a model, or one message that names each bad key and what it is for."""
     try:
-        return Settings(**values)
+        return kind(**values)
     except ValidationError as error:
-        raise SettingsError("\n".join(_explain(item) for item in error.errors())) from None
+        raise SettingsError("\n".join(_explain(item, help_of(kind)) for item in error.errors())) from None
 
 
-def _explain(item: Any) -> str:
+def help_of(kind: type[BaseModel]) -> dict[str, str]:
+    return {key: field.description or "" for key, field in kind.model_fields.items()}
+
+
+def unknown(key: str, known: Mapping[str, str]) -> str:
+    """`known` maps each key that exists to its line of help."""
+    near = difflib.get_close_matches(key, known, n=1)
+    hint = f"did you mean {near[0]!r} ({known[near[0]]})?" if near else f"settings are {', '.join(known)}"
+    return f"unknown setting {key!r}; {hint}"
+
+
+def _explain(item: Any, known: Mapping[str, str]) -> str:
     key = ".".join(str(part) for part in item["loc"])
     if item["type"] == "extra_forbidden":
-        import difflib
-
-        near = difflib.get_close_matches(key, Settings.model_fields, n=1)
-        hint = f"did you mean {near[0]!r} ({Settings.model_fields[near[0]].description})?" if near else ""
-        return f"unknown setting {key!r}; {hint or 'settings are ' + ', '.join(Settings.model_fields)}"
-    if key in Settings.model_fields:
-        return (
-            f"setting {key}={item['input']!r}: {item['msg'].lower()} ({key}: {Settings.model_fields[key].description})"
-        )
+        return unknown(key, known)
+    if key in known:
+        return f"setting {key}={item['input']!r}: {item['msg'].lower()} ({key}: {known[key]})"
     return str(item["msg"]).removeprefix("Value error, ")

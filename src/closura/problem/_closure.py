@@ -236,15 +236,17 @@ def _finish(spec: MLP, scaling: Scaling, x: tuple[Any, ...], raw: Float[Array, "
         return jnp.maximum(output * jax.nn.softplus(raw), jnp.finfo(raw.dtype).tiny)
     if _factored(spec):
         return output * (x[0] / scale[0]) * jax.nn.softplus(raw)
-    return output * (_through_origin(spec, x, raw) if _shifted(spec) else raw)
+    return output * _through_origin(spec, x, raw)
 
 
 def _through_origin(spec: MLP, x: tuple[Any, ...], raw: Float[Array, ""]) -> Float[Array, ""]:
-    """Exactly zero at the origin (and of the sign of x): f(x) and the f(0) it is taken from need not round alike."""
+    """Zero at the origin, and the sign of x, to the last bit: the two values whose difference raw is round differently."""
     if spec.dissipative:
         exact = jnp.clip(raw, jnp.where(x[0] < 0, -jnp.inf, 0.0), jnp.where(x[0] > 0, jnp.inf, 0.0))
-    else:
+    elif _shifted(spec):
         exact = jnp.where(functools.reduce(operator.and_, [xi == 0 for xi in x]), 0.0, raw)
+    else:
+        return raw
     return raw + lax.stop_gradient(exact - raw)  # slopes stay as they are
 
 
@@ -310,7 +312,7 @@ def _law(name: str, closure: Any, record: dict[str, list[Array]] | None) -> Call
         if len(x) != takes:
             raise TypeError(
                 f"closure {name!r} takes {takes} input{'s' * (takes > 1)}, but the physics calls it with {len(x)}; "
-                f"write {type(closure.spec).__name__}(..., inputs={len(x)}) or change the call"
+                f"declare it with inputs={len(x)}, or change the call"
             )
         arrays = jnp.broadcast_arrays(*(jnp.asarray(xi, float) for xi in x))
         if record is not None:

@@ -102,7 +102,8 @@ class Interval(Parameter):
             raise ValueError(f"Interval: guess={self.guess} must lie between {self.lower} and {self.upper}")
 
     def constrain(self, theta: Any) -> Any:
-        return self.lower + (self.upper - self.lower) * jax.nn.sigmoid(theta)
+        value = self.lower + (self.upper - self.lower) * jax.nn.sigmoid(theta)
+        return jnp.clip(value, self.lower, self.upper)  # the sum may round past its end
 
     def unconstrain(self, value: Any) -> Any:
         return jnp.log(value - self.lower) - jnp.log(self.upper - value)

@@ -1,11 +1,16 @@
 """Results: what a fit returns and what it leaves on disk."""
 
+from ._checkpoint import find as find_checkpoint
+from ._checkpoint import forget as forget
 from ._checkpoint import restore as restore
 from ._checkpoint import store as store
+from ._collect import check_names as check_names
 from ._collect import collect as collect
 from ._folder import FolderError as FolderError
+from ._folder import check as check
 from ._folder import claim as claim
 from ._folder import holds_run as holds_run
+from ._folder import release as release
 from ._folder import save as save
-from ._folder import write_config as write_config
+from ._folder import write_whole as write_whole
 from ._result import Result as Result

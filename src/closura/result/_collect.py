@@ -14,13 +14,26 @@ import xarray as xr
 
 from ..diagnose import Truth, closure_mse, closure_mse_visited, judge, on_points, theta_scores
 from ..learning import Run
-from ..problem import Closure, Known, prepare, unit_scaling
+from ..problem import ODE, Closure, Known, ProblemError, prepare, unit_scaling
 from ..show import ClosureView
 from ._result import Result
 
 BAND_NUMBERS = 40_000_000
+# Names the posterior needs for itself.
+TAKEN = ("mu", "tau", "chain", "draw", "system", "parameter")
 
 
+def check_names(problem: ODE) -> None:
+    """Parameters become variables of the posterior: refuse names that mean something else there."""
+    for name in problem.parameters.names:
+        if name in TAKEN:
+            raise ProblemError(
+                f"a parameter cannot be called {name!r}: in the posterior that name means something else "
+                f"(taken: {', '.join(TAKEN)}); rename it, e.g. {name}_"
+            )
+
+
+@np.errstate(over="ignore", invalid="ignore")  # trajectories of a run that went wrong need not be finite
 def collect(run: Run, truth: Truth | None = None, context: dict[str, Any] | None = None) -> Result:
     """`context` are settings the run does not know: where data came from, seeds of synthetic data."""
     context = dict(context or {})
@@ -31,6 +44,7 @@ def collect(run: Run, truth: Truth | None = None, context: dict[str, Any] | None
     verdict = judge(run, check, chi_square, outside)
     metrics = _metrics(run, truth, check, context, paths) | {
         "converged": verdict.converged,
+        "finished": run.finished,
         "warnings": [*verdict.problems, *verdict.remarks],
         "rhat_max": _number(check.rhat_max),
         "ess_bulk_min": _number(np.nanmin(check.ess_bulk, initial=np.inf)),
@@ -133,9 +147,10 @@ def _paths(run: Run, truth: Truth | None) -> dict[str, Any]:
 
     laws = prepare(run.laws, run.ranges)
     paths: dict[str, Any] = {"fit": np.asarray(solve(jnp.asarray(chosen), laws)), "truth": None, "visited_truth": {}}
-    if truth is not None and (truth.laws is not None or not problem.closures):
+    true_laws = {} if truth is None else truth.laws or {}
+    if truth is not None and problem.closures.keys() <= true_laws.keys():
         known = {
-            n: Known((truth.laws or {})[n], s.inputs).build(jax.random.key(0), unit_scaling(s.inputs))
+            n: Known(true_laws[n], s.inputs).build(jax.random.key(0), unit_scaling(s.inputs))
             for n, s in problem.closures.items()
         }
         true_theta = jnp.asarray(truth.theta, float)[None]
@@ -165,13 +180,11 @@ def _metrics(
     theta_mse = coverage = law_mse = law_mse_visited = None
     if truth is not None:
         theta_mse, coverage = theta_scores(theta, truth.theta)
-        if truth.laws and truth.ranges and learned:
-            law_mse = float(np.mean([closure_mse(law, truth.laws[n], truth.ranges[n]) for n, law in learned.items()]))
-            law_mse_visited = float(
-                np.mean(
-                    [closure_mse_visited(law, truth.laws[n], paths["visited_truth"][n]) for n, law in learned.items()]
-                )
-            )
+        laws, ranges, seen = truth.laws or {}, truth.ranges or {}, paths["visited_truth"]
+        on_range = [closure_mse(law, laws[n], ranges[n]) for n, law in learned.items() if n in laws and n in ranges]
+        on_visits = [closure_mse_visited(law, laws[n], seen[n]) for n, law in learned.items() if n in seen]
+        law_mse = float(np.mean(on_range)) if on_range else None
+        law_mse_visited = float(np.mean(on_visits)) if on_visits else None
     labels = run.problem.parameters.labels
     seconds = time.perf_counter() - run.began
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1024 if sys.platform != "darwin" else 1024**2)
@@ -251,12 +264,11 @@ def _view_parts(run: Run, truth: Truth | None, visited: dict[str, np.ndarray], p
 
 def closure_view(name: str, law: Any, inputs: np.ndarray, truth: Truth | None) -> ClosureView:
     """A law on a grid over what was visited (and over the range it is judged on), with the density of visits."""
-    count = law.spec.inputs
-    if len(inputs):
-        low, high = inputs.min(axis=0), inputs.max(axis=0)
-    else:
-        low, high = -np.ones(count), np.ones(count)
-    margin = 0.05 * np.maximum(high - low, 1e-6)
+    count, inputs = law.spec.inputs, np.asarray(inputs, float)
+    low, high = (inputs.min(axis=0), inputs.max(axis=0)) if len(inputs) else (-np.ones(count), np.ones(count))
+    size = np.maximum(np.abs(low), np.abs(high))
+    # Where all calls were alike the picture is as wide as the input is large.
+    margin = 0.05 * np.where(high - low > 1e-6 * size, high - low, np.where(size > 0, size, 1.0))
     low, high = low - margin, high + margin
     if count == 1 and truth is not None and truth.ranges and name in truth.ranges:
         low, high = np.minimum(low, truth.ranges[name][0]), np.maximum(high, truth.ranges[name][1])

@@ -1,10 +1,14 @@
-"""The run folder: claimed before work starts, written whole or not at all."""
+"""The run folder: looked at before work starts, claimed when it does, written whole or not at all."""
 
+import contextlib
 import datetime
 import json
+import math
 import os
 import platform
 import shutil
+import warnings
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -13,88 +17,142 @@ import equinox as eqx
 import pandas as pd
 import yaml
 
+from ..diagnose import Truth
+from ..problem import ODE, Observations
+from ..show._figures import FIGURES
 from ._result import Result
 
 PARTIAL = ".partial"
 LEAST_FREE = 50e6
 VERSIONS = ("closura", "jax", "jaxlib", "equinox", "optax", "diffrax", "numpy", "xarray")
+# config.yaml is moved into place first and taken away last: by it a folder is known to be a run.
+FILES: tuple[str, ...] = (
+    "config.yaml",
+    "problem.py",
+    "data.csv",
+    "truth.csv",
+    "posterior.nc",
+    "closure.csv",
+    "closure.eqx",
+)
+FILES += ("history.parquet", "summary.csv", *(f"figures/{name}.png" for name in FIGURES), "report.html", "metrics.json")
+HIDDEN = (PARTIAL, ".checkpoint-new", ".checkpoint-old")
 
 
 class FolderError(OSError):
-    """The run cannot be stored there; the message says why and what to do."""
+    """The run cannot be stored there; the message says why and what to do. `result` is what could not be stored."""
+
+    result: Result | None = None
 
 
 def holds_run(path: Path) -> bool:
-    return (path / "config.yaml").exists() or (path / "metrics.json").exists()
-
-
-def claim(path: Path, *, overwrite: bool = False) -> Path:
-    """Make sure, before hours of work, that results can be kept here."""
-    if path.exists() and not path.is_dir():
-        raise FolderError(f"{path} is a file; choose another folder with --out")
-    if path.is_dir() and any(path.iterdir()) and not (overwrite and holds_run(path)):
-        if holds_run(path):
-            raise FolderError(
-                f"{path} holds another run; choose another folder with --out, or replace it with --overwrite"
-            )
-        raise FolderError(f"{path} is not empty and holds no closura run; choose another folder with --out")
+    """Did closura write this? A config.yaml of another program does not count."""
     try:
-        if path.is_dir():
-            for name in _ours(path):
-                _remove(path / name)
-        path.mkdir(parents=True, exist_ok=True)
-        probe = path / PARTIAL
-        probe.mkdir(exist_ok=True)
-        probe.rmdir()
+        _, stamp, about = (path / "config.yaml").read_text("utf-8", errors="replace").rpartition("about:\n")
+    except OSError:
+        return False
+    return bool(stamp) and "closura:" in about
+
+
+def check(path: Path, *, overwrite: bool = False, room: float = LEAST_FREE) -> None:
+    """Could results be kept here? Says so before hours of work, and writes nothing."""
+    try:
+        there = next(place for place in (path, *path.absolute().parents) if place.exists())
+        if not there.is_dir():
+            raise FolderError(f"{there} is a file; choose another folder with --out")
+        filled = there == path and any(item.name not in HIDDEN for item in path.iterdir())
+        free = shutil.disk_usage(there).free
+    except FolderError:
+        raise
     except OSError as error:
+        raise FolderError(f"cannot write to {path}: {reason(error)}; choose another folder with --out") from None
+    if filled and not holds_run(path):
+        raise FolderError(f"{path} is not empty and holds no closura run; choose another folder with --out")
+    if filled and not overwrite:
+        unfinished = (path / "checkpoint").is_dir()
         raise FolderError(
-            f"cannot write to {path}: {error.strerror or error}; choose another folder with --out"
-        ) from None
-    free = shutil.disk_usage(path).free
-    if free < LEAST_FREE:
-        raise FolderError(
-            f"only {free / 1e6:.0f} MB are free under {path}, a run needs 50 MB or more; make room or use --out"
+            f"{path} holds another run; choose another folder with --out, replace it with --overwrite"
+            + (f", or continue it with `closura resume {path}`" if unfinished else "")
         )
-    return path
+    if not os.access(there, os.W_OK):
+        raise FolderError(f"cannot write to {path}: no permission; choose another folder with --out")
+    if free < room:
+        raise FolderError(
+            f"only {free / 1e6:.0f} MB are free under {path}, this run needs about {room / 1e6:.0f} MB; make room, or "
+            "choose another folder with --out"
+        )
 
 
-def _ours(path: Path) -> list[str]:
-    """What a run leaves behind; nothing else in the folder is touched."""
-    names = ["config.yaml", "metrics.json", "posterior.nc", "closure.csv", "closure.eqx", "history.parquet"]
-    names += ["summary.csv", "data.csv", "truth.csv", "report.html", "figures", "checkpoint", PARTIAL]
-    return [name for name in names if (path / name).exists()]
+def claim(path: Path, problem: ODE, data: Observations, truth: Truth | None, settings: dict[str, Any]) -> None:
+    """Take the folder, in place of the run that may be in it, and leave there what is needed to continue."""
+
+    def write(aside: Path) -> None:
+        _write_config(settings, aside)
+        _write_data(problem, data, truth, aside)
+        if str(settings.get("problem", "")).endswith(".py"):
+            shutil.copyfile(settings["problem"], aside / "problem.py")
+
+    write_whole(path, write, replace=True)
 
 
-def _remove(path: Path) -> None:
-    shutil.rmtree(path) if path.is_dir() else path.unlink()
+def save(result: Result, path: Path, *, replace: bool = False) -> None:
+    """Everything a run leaves behind, beside or in place of (`replace`) what closura left there before."""
+    try:
+        write_whole(path, lambda aside: _write(result, aside), replace=replace)
+    except FolderError as error:
+        error.result = result
+        raise
 
 
-def save(result: Result, path: Path) -> None:
-    """Write everything aside, then move it into place: a full disk leaves no half-written run."""
-    aside = path / PARTIAL
+def release(path: Path) -> None:
+    """Give a claimed folder back: nothing of the run stays, and an empty folder goes."""
+    with contextlib.suppress(OSError):
+        _clear(path, HIDDEN)
+        _leave([path])
+
+
+def write_whole(path: Path, write: Callable[[Path], None], *, replace: bool = False) -> None:
+    """`write` into a folder aside, then move its files into place: a full disk leaves nothing half-written."""
+    aside, made = path / PARTIAL, [place for place in (path, *path.parents) if not place.exists()]
     try:
         shutil.rmtree(aside, ignore_errors=True)
         aside.mkdir(parents=True)
-        _write(result, aside)
-        for item in sorted(aside.iterdir()):
-            target = path / item.name
-            if target.is_dir():
-                shutil.rmtree(target)
-            os.replace(item, target)
-        aside.rmdir()
+        write(aside)
+        if replace:
+            _clear(path, HIDDEN[1:])
+        files = [item.relative_to(aside) for item in aside.rglob("*") if item.is_file()]
+        for name in sorted(files, key=lambda name: name.as_posix() != FILES[0]):
+            (path / name).parent.mkdir(exist_ok=True)
+            os.replace(aside / name, path / name)
     except OSError as error:
+        why = f"{reason(error)}; make room or choose another folder with --out. Nothing was left half-written"
+        raise FolderError(f"cannot write to {path}: {why}") from None
+    finally:
         shutil.rmtree(aside, ignore_errors=True)
-        raise FolderError(
-            f"the results could not be written to {path}: {error.strerror or error}. Nothing was left half-written; make room "
-            "or choose another folder (a checkpoint there can be continued with `closura resume`)"
-        ) from None
+        _leave(made)
+
+
+def _clear(path: Path, hidden: tuple[str, ...]) -> None:
+    """Take away what a run leaves behind; a user's own files stay."""
+    for name in reversed(FILES):
+        (path / name).unlink(missing_ok=True)
+    for name in ("checkpoint", *hidden):
+        if (path / name).is_dir():
+            shutil.rmtree(path / name)
+    _leave([path / "figures"])
+
+
+def _leave(folders: list[Path]) -> None:
+    """Remove those that are empty."""
+    for folder in folders:
+        with contextlib.suppress(OSError):
+            folder.rmdir()
 
 
 def _write(result: Result, path: Path) -> None:
-    from ..show import save_figures, write_report
-
-    write_config(result.settings, path)
-    (path / "metrics.json").write_text(json.dumps(result.metrics, indent=2) + "\n")
+    _write_config(result.settings, path)
+    metrics = json.dumps(_plain(result.metrics), indent=2, allow_nan=False)
+    (path / "metrics.json").write_text(metrics + "\n", "utf-8")
     encoding = {"zlib": True, "complevel": 1}
     numbers = {
         f"/{group}": {
@@ -102,28 +160,49 @@ def _write(result: Result, path: Path) -> None:
         }
         for group in ("posterior", "unconstrained_posterior")
     }
-    result.tree.to_netcdf(path / "posterior.nc", engine="h5netcdf", encoding=numbers)
+    # Through memory: on a full disk the HDF5 library does not fail, it crashes.
+    (path / "posterior.nc").write_bytes(result.tree.to_netcdf(engine="h5netcdf", encoding=numbers))
     closure_table(result).to_csv(path / "closure.csv", index=False)
     laws = {name: eqx.filter(call.law, eqx.is_inexact_array) for name, call in result.closures.items()}  # type: ignore[attr-defined]
     eqx.tree_serialise_leaves(path / "closure.eqx", laws)
     result.history.to_parquet(path / "history.parquet")
     result.summary().to_csv(path / "summary.csv", index=False)
-    result.data.to_frame().to_csv(path / "data.csv", index=False)
-    if result.truth is not None:
-        truth_table(result).to_csv(path / "truth.csv", index=False)
-    (path / "figures").mkdir()
-    figures = save_figures(result.view, path / "figures")
-    write_report(result.view, figures, path / "report.html")
+    _write_data(result.problem, result.data, result.truth, path)
+    _draw(result, path)
 
 
-def write_config(settings: dict[str, Any], path: Path) -> None:
+def _draw(result: Result, path: Path) -> None:
+    from ..show import save_figures, write_report
+
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Glyph .* missing from font")  # names may be in any script
+            write_report(result.view, save_figures(result.view, path / "figures"), path / "report.html")
+    except OSError:
+        raise
+    except Exception as error:  # the numbers are worth more than their pictures
+        warnings.warn(
+            f"the report could not be drawn ({type(error).__name__}: {error}); everything else is saved", stacklevel=2
+        )
+
+
+def _write_config(settings: dict[str, Any], path: Path) -> None:
     """Everything needed to repeat a run; `closura fit --config` reads it back."""
     stamp = {
         "versions": {name: version(name) for name in VERSIONS},
         "python": platform.python_version(),
         "made": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     }
-    (path / "config.yaml").write_text(yaml.safe_dump({**settings, "about": stamp}, sort_keys=False))
+    (path / "config.yaml").write_text(yaml.safe_dump({**settings, "about": stamp}, sort_keys=False), "utf-8")
+
+
+def _write_data(problem: ODE, data: Observations, truth: Truth | None, path: Path) -> None:
+    data.to_frame().to_csv(path / "data.csv", index=False)
+    if truth is not None:
+        parameters = problem.parameters
+        table = pd.DataFrame(parameters.to_physical(truth.theta), columns=list(parameters.names))
+        table.insert(0, "system", list(data.systems))
+        table.to_csv(path / "truth.csv", index=False)
 
 
 def closure_table(result: Result) -> pd.DataFrame:
@@ -142,10 +221,13 @@ def closure_table(result: Result) -> pd.DataFrame:
     return pd.concat(tables) if tables else pd.DataFrame(columns=["closure", "input", "f", "density"])
 
 
-def truth_table(result: Result) -> pd.DataFrame:
-    """True parameters, physical scale."""
-    assert result.truth is not None
-    physical = result.problem.parameters.to_physical(result.truth.theta)
-    table = pd.DataFrame(physical, columns=list(result.problem.parameters.names))
-    table.insert(0, "system", list(result.data.systems))
-    return table
+def reason(error: OSError) -> str:
+    """Why, in words; wherever in the system it was noticed."""
+    return os.strerror(error.errno) if error.errno else str(error)
+
+
+def _plain(value: Any) -> Any:
+    """Without infinities and NaN, which JSON does not know."""
+    if isinstance(value, dict):
+        return {key: _plain(part) for key, part in value.items()}
+    return None if isinstance(value, float) and not math.isfinite(value) else value

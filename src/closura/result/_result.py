@@ -56,7 +56,7 @@ class Result:
         """Mean, standard deviation and 95 % interval of every parameter of every system, physical scale."""
         tables = []
         for name in self.problem.parameters.names:
-            draws = self.posterior[name].values.reshape(-1, len(self.data.systems))
+            draws = self.posterior[name].values.reshape(-1, len(self.data.systems)).astype(float)
             low, high = np.quantile(draws, [0.025, 0.975], axis=0)
             columns = {"mean": draws.mean(axis=0), "sd": draws.std(axis=0), "2.5%": low, "97.5%": high}
             tables.append(pd.DataFrame({"system": self.data.systems, "parameter": name, **columns}))
@@ -104,9 +104,10 @@ class Result:
         return FIGURES[name][0](self.view)
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> Path:
-        """Write the run folder; refuses one that holds another run."""
-        from ._folder import claim, save
+        """Write the run folder; refuses one that holds another run, unless `overwrite`."""
+        from ._folder import check, save
 
-        path = claim(Path(folder), overwrite=overwrite)
-        save(self, path)
+        path = Path(folder).expanduser()
+        check(path, overwrite=overwrite)
+        save(self, path, replace=True)
         return path

@@ -1,0 +1,61 @@
+"""A user's Python file that defines `problem`: run it, and say which of its lines is wrong."""
+
+import importlib.util
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+from ..problem import ODE, ProblemError
+from ._options import UsageError
+
+
+def from_file(path: Path, copy: Path | None = None) -> ODE:
+    """`copy` is what the file held when a run that is now continued began."""
+    source = path
+    if copy is not None and copy.is_file():
+        if not path.is_file():
+            source = copy
+        elif copy.read_bytes() != path.read_bytes():
+            raise UsageError(
+                f"{path} changed since this run began (it was like {copy}); put it back, or start a new run with `closura fit`"
+            )
+    if not source.is_file():
+        raise ProblemError(f"there is no file {path}; check its name and folder")
+    problem = getattr(_load(source), "problem", None)
+    if problem is None:
+        raise ProblemError(f"{path} does not define `problem`; write problem = cl.ODE(...)")
+    if not isinstance(problem, ODE):
+        raise ProblemError(f"{path}: `problem` must be a cl.ODE(...), it is of type {type(problem).__name__}")
+    if problem.name == "problem":
+        problem.name = path.stem
+    return problem
+
+
+def _load(path: Path) -> Any:
+    # A name of its own: the file may well be called numpy.py.
+    spec = importlib.util.spec_from_file_location(f"closura_problem_{path.stem}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    beside = str(path.parent)
+    sys.path.append(beside)  # the file may import its neighbours
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        raise ProblemError(f"{path}{_line(error, path)}: {type(error).__name__}: {error}") from None
+    finally:
+        sys.path.remove(beside)
+    return module
+
+
+def _line(error: BaseException, path: Path) -> str:
+    """The user's own line where it happened: of the first cause, the innermost one."""
+    chain: list[BaseException] = [error]
+    while chain[-1].__cause__ is not None:
+        chain.append(chain[-1].__cause__)
+    for cause in reversed(chain):
+        mine = [frame for frame in traceback.extract_tb(cause.__traceback__) if frame.filename == str(path)]
+        if mine:
+            return f", line {mine[-1].lineno} ({mine[-1].line})"
+    return ""

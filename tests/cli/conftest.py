@@ -1,0 +1,52 @@
+"""The command line in this process, and a small problem to call it with."""
+
+import sys
+from typing import NamedTuple
+
+import pytest
+from springs import PROBLEM, fleet
+
+from closura.cli import _main
+
+
+class Outcome(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def closura(monkeypatch, capsys, tmp_path):
+    """`closura("fit", ...)` as if typed in an empty folder; JAX is left as the other tests found it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(_main, "_start_jax", lambda *_: None)
+
+    def call(*words) -> Outcome:
+        monkeypatch.setattr(sys, "argv", ["closura", *map(str, words)])
+        with pytest.raises(SystemExit) as ended:
+            _main.main()
+        said = capsys.readouterr()
+        return Outcome(int(ended.value.code or 0), said.out, said.err)
+
+    return call
+
+
+@pytest.fixture
+def files(tmp_path):
+    """`files("p.py", text)` writes a file into the folder the command line is called in."""
+
+    def write(name, text) -> str:
+        (tmp_path / name).write_text(text)
+        return name
+
+    return write
+
+
+@pytest.fixture
+def problem(files) -> str:
+    return files("springs.py", PROBLEM)
+
+
+@pytest.fixture
+def table(files) -> str:
+    return files("fleet.csv", fleet().to_csv(index=False))
