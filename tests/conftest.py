@@ -1,5 +1,7 @@
 """Fixtures every test may ask for."""
 
+from pathlib import Path
+
 import jax
 import pytest
 
@@ -9,3 +11,10 @@ def float64():
     """Double precision for one test; the default is restored after it."""
     with jax.enable_x64(True):
         yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def compiled_once():
+    """Many tests compile the same program: let them share it, also between workers and from run to run."""
+    jax.config.update("jax_compilation_cache_dir", str(Path(__file__).parent.parent / ".pytest_cache" / "compiled"))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)

@@ -1,6 +1,5 @@
 """The one verb."""
 
-import os
 import time
 import warnings
 from pathlib import Path
@@ -11,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from .diagnose import Truth
-from .learning import Diverged, Run, drive, make_settings
+from .learning import Diverged, Run, cores, drive, make_settings
 from .problem import ODE, DataError, Observations, read_table
 from .result import (
     FolderError,
@@ -152,7 +151,7 @@ def use_cores(count: int | None = None) -> int:
 
     Returns how many devices there are; with a GPU nothing is changed.
     """
-    wanted = count or len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else count or os.cpu_count() or 1
+    wanted = count or cores()
     try:
         jax.config.update("jax_num_cpu_devices", wanted)
     except RuntimeError:

@@ -1,5 +1,6 @@
 """A problem that cannot be solved says so when it is made; one that can behaves as written."""
 
+import os
 import subprocess
 import sys
 
@@ -178,6 +179,6 @@ from closura.problems import mass_damper
 jax.config.update("jax_num_cpu_devices", 2)
 assert len(jax.devices()) == 2, jax.devices()
 """
-    environment = {"JAX_PLATFORMS": "cpu", "PATH": ""}
+    environment = os.environ | {"JAX_PLATFORMS": "cpu"}
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stderr

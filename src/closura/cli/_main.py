@@ -1,5 +1,6 @@
 """The command line: parse, call, print."""
 
+import contextlib
 import io
 import json
 import os
@@ -184,8 +185,10 @@ def _start_jax(devices: int | None, float64: bool, cache: bool) -> None:
         jax.config.update("jax_enable_x64", True)
     if cache and not os.environ.get("JAX_COMPILATION_CACHE_DIR"):
         base = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))
-        jax.config.update("jax_compilation_cache_dir", str(base / "closura" / "compiled"))
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+        with contextlib.suppress(OSError):  # a home that cannot be written only costs time
+            (base / "closura" / "compiled").mkdir(parents=True, exist_ok=True)
+            jax.config.update("jax_compilation_cache_dir", str(base / "closura" / "compiled"))
+            jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
     use_cores(devices)
 
 

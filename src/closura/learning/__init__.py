@@ -7,6 +7,7 @@ from ._programs import Schedule as Schedule
 from ._programs import Setup as Setup
 from ._programs import learn as learn
 from ._programs import sample as sample
+from ._progress import cores as cores
 from ._progress import drive as drive
 from ._run import Diverged as Diverged
 from ._run import Run as Run

@@ -1,5 +1,6 @@
 """What a person sees while a run works: a bar on a terminal, plain lines elsewhere; and a way to stop it."""
 
+import os
 import signal
 import sys
 import threading
@@ -9,14 +10,21 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
 
+import jax
 import numpy as np
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from ._run import Run
 
 PHASES = {"learn": "learning the closure", "settle": "settling", "sample": "sampling"}
 LINE_EVERY = 5.0
+WIDE = 120
+
+
+def cores() -> int:
+    """Cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class Reporter:
@@ -26,14 +34,14 @@ class Reporter:
         self.console = console or Console(file=sys.stderr)
         self.shown = shown
         self.bar = shown and self.console.is_terminal
+        self.narrow = self.bar and self.console.width < WIDE
         self.last_line = -np.inf
         self.last: tuple[float, int] | None = None
         self.progress = Progress(
             TextColumn("{task.description}"),
-            BarColumn(),
+            BarColumn(bar_width=8 if self.narrow else 30),
             TextColumn("{task.completed:.0f}/{task.total:.0f}"),
             TextColumn("{task.fields[state]}"),
-            TimeElapsedColumn(),
             TimeRemainingColumn(),
             console=self.console,
             disable=not self.bar,
@@ -47,12 +55,17 @@ class Reporter:
         at = now - run.seconds_compile
         rate = (run.iteration - self.last[1]) / max(at - self.last[0], 1e-9) if self.last else None
         self.last = (at, run.iteration)
-        state = (
-            f"{'    …' if rate is None else f'{rate:5.0f}'} it/s  accept {np.mean(log['acceptance']):.2f}  log-lik {log['loglik'][-1]:.1f}  "
-            f"temper {log['temperature'][-1]:.3f}"
-        )
+        figures = {
+            "it/s": "    …" if rate is None else f"{rate:5.0f}",
+            "accept": f"{np.mean(log['acceptance']):.2f}",
+            "log-lik": f"{log['loglik'][-1]:.1f}",
+            "temper": f"{log['temperature'][-1]:.3f}",
+        }
+        state = "{it/s} it/s  accept {accept}  log-lik {log-lik}  temper {temper}".format(**figures)
         name = PHASES[str(log["phase"][0])]
         if self.bar:
+            if self.narrow:
+                name, state = name.split()[0], "{it/s}/s acc {accept} ll {log-lik} T {temper}".format(**figures)
             self.progress.update(self.task, total=run.total, completed=run.iteration, description=name, state=state)
         elif now - self.last_line > LINE_EVERY or run.finished:
             left = f"  ETA {(run.total - run.iteration) / rate:.0f} s" if rate else ""
@@ -97,6 +110,11 @@ def drive(run: Run, shown: bool, after_chunk: Any = None) -> bool:
     with reporter.progress, stoppable(reporter) as stop:
         if not reporter.bar:
             reporter.say("compiling …")
+        idle = cores() - len(jax.devices())
+        if idle > 0 and run.settings.devices is None and jax.default_backend() == "cpu":
+            reporter.say(
+                f"{idle} of {cores()} cores idle: in Python, call closura.use_cores() before anything uses JAX"
+            )
         while not run.finished and not stop.asked:
             reporter.update(run, _advance(run))
             if after_chunk is not None:

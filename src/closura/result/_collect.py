@@ -254,7 +254,9 @@ def _view_parts(run: Run, truth: Truth | None, visited: dict[str, np.ndarray], p
         "fit_low": low,
         "fit_high": high,
         "observations": frame,
-        "closures": [closure_view(name, law, visited[name], truth) for name, law in run.laws.items()],
+        "closures": [
+            closure_view(name, law, visited[name], truth, _input_names(run, name)) for name, law in run.laws.items()
+        ],
         "truth_theta": truth.theta if truth else None,
         "truth_mu": truth.mu if truth else None,
         "truth_tau": truth.tau if truth else None,
@@ -262,7 +264,26 @@ def _view_parts(run: Run, truth: Truth | None, visited: dict[str, np.ndarray], p
     }
 
 
-def closure_view(name: str, law: Any, inputs: np.ndarray, truth: Truth | None) -> ClosureView:
+def _input_names(run: Run, name: str) -> tuple[str, ...]:
+    """What a law is a function of: the state's own name where an input is simply a state, else `input`."""
+    forward, laws = run.setup.likelihood.forward, prepare(run.laws, run.ranges)
+    theta = jnp.asarray(run.theta()[0, -1, 0])
+    path, seen = eqx.filter_jit(lambda t, laws: (forward.trajectory(t, laws), forward.visited(t, laws)[name]))(
+        theta, laws
+    )
+    plain = ["input"] if seen.shape[1] == 1 else [f"input {i + 1}" for i in range(seen.shape[1])]
+    if seen.shape[0] != path.shape[0]:
+        return tuple(plain)
+    for i in range(seen.shape[1]):
+        plain[i] = next(
+            (s for j, s in enumerate(run.problem.state_names) if jnp.array_equal(path[:, j], seen[:, i])), plain[i]
+        )
+    return tuple(plain)
+
+
+def closure_view(
+    name: str, law: Any, inputs: np.ndarray, truth: Truth | None, input_names: tuple[str, ...]
+) -> ClosureView:
     """A law on a grid over what was visited (and over the range it is judged on), with the density of visits."""
     count, inputs = law.spec.inputs, np.asarray(inputs, float)
     low, high = (inputs.min(axis=0), inputs.max(axis=0)) if len(inputs) else (-np.ones(count), np.ones(count))
@@ -281,7 +302,7 @@ def closure_view(name: str, law: Any, inputs: np.ndarray, truth: Truth | None) -
     true_law = (truth.laws or {}).get(name) if truth else None
     return ClosureView(
         name=name,
-        inputs=tuple(f"input {i + 1}" for i in range(count)) if count > 1 else ("input",),
+        inputs=input_names,
         grid=grid,
         value=on_points(law, grid),
         density=density,
