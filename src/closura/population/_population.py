@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..problem import Parameters
 
-TRIES = 8
+TRIES = 5
 
 
 class Phi(NamedTuple):
@@ -56,7 +56,7 @@ class Diagonal(eqx.Module):
         key_mu, key_tau = jr.split(key)
         shape = (chains, *self.mean.shape)
         tiny = jnp.finfo(self.mean.dtype).tiny
-        return jr.normal(key_mu, shape), jr.uniform(key_tau, (*shape, TRIES, 3), minval=tiny)
+        return jr.normal(key_mu, shape), jr.uniform(key_tau, (*shape, TRIES, 2), minval=tiny)
 
     def gibbs(self, noise: Any, theta: Float[Array, "system parameter"], phi: Phi) -> Phi:
         """Draw phi given theta of all systems: mu exactly, then log tau exactly."""
@@ -123,7 +123,7 @@ def _log_normal(x: Array, mean: Array, variance: Array) -> Float[Array, ""]:
 
 
 def draw_log_variance(
-    uniform: Float[Array, "tries 3"],
+    uniform: Float[Array, "tries 2"],
     current: Float[Array, ""],
     squares: Float[Array, ""],
     count: int,
@@ -159,8 +159,11 @@ def draw_log_variance(
     from_left = left + (top - log_density(left)) / up
     from_right = right + (top - log_density(right)) / down
     masses = jnp.stack([1 / up, from_right - from_left, -1 / down])
-    which, u, threshold = uniform.T
-    piece = jnp.sum(which[:, None] * jnp.sum(masses) > jnp.cumsum(masses)[:2], axis=-1)
+    place, threshold = uniform.T
+    ends = jnp.cumsum(masses)
+    piece = jnp.sum((place * ends[2])[:, None] > ends[:2], axis=-1)
+    # How far into its piece: again uniform.
+    u = (place * ends[2] - jnp.where(piece == 0, 0.0, ends[piece - 1])) / masses[piece]
     tail = jnp.log(u)
     x = jnp.where(piece == 0, from_left + tail / up, from_left + u * (from_right - from_left))
     x = jnp.where(piece == 2, from_right + tail / down, x)
