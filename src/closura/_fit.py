@@ -119,9 +119,10 @@ def _check_truth(truth: Truth | None, systems: int, parameters: int) -> None:
 
 
 def _room(run: Run) -> float:
-    """Bytes a run will need at most: draws on two scales and in a checkpoint, and the report."""
-    draws = run.plan.sample // run.plan.thin * (1 + run.settings.extend)
-    numbers = draws * run.settings.chains * len(run.data.systems) * len(run.problem.parameters)
+    """Bytes a run that need not be extended takes at most: draws on two scales and in a checkpoint, and the report."""
+    numbers = (
+        run.plan.sample // run.plan.thin * run.settings.chains * len(run.data.systems) * len(run.problem.parameters)
+    )
     return 50e6 + 3 * numbers * jax.numpy.result_type(float).itemsize
 
 

@@ -1,12 +1,14 @@
 """The command line in this process, and a small problem to call it with."""
 
 import sys
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import pytest
 from springs import PROBLEM, fleet
 
 from closura.cli import _main
+from closura.diagnose import Verdict
 
 
 class Outcome(NamedTuple):
@@ -50,3 +52,35 @@ def problem(files) -> str:
 @pytest.fixture
 def table(files) -> str:
     return files("fleet.csv", fleet().to_csv(index=False))
+
+
+@pytest.fixture
+def refused(closura, tmp_path):
+    """Call with `--out run`; must end with code 2, a message with these parts, and no run folder."""
+
+    def call(*words, says: tuple[str, ...]) -> str:
+        before = sorted(tmp_path.rglob("*"))
+        code, out, err = closura("fit", *words, "--out", "run")
+        assert code == 2
+        assert out == ""
+        assert err.startswith("closura: ")
+        assert "Traceback" not in err
+        for part in says:
+            assert part in err, f"{part!r} is not in: {err}"
+        assert [path for path in sorted(tmp_path.rglob("*")) if "__pycache__" not in path.parts] == before
+        return err
+
+    return call
+
+
+@pytest.fixture
+def fitted(monkeypatch):
+    """In place of a fit: what it was called with."""
+    calls = []
+
+    def fit(problem, data, **options):
+        calls.append((problem, data, options))
+        return SimpleNamespace(converged=calls[0] is None, verdict=Verdict())
+
+    monkeypatch.setattr(_main, "fit_fleet", fit)
+    return calls

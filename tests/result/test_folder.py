@@ -1,59 +1,23 @@
-"""Run folders: taken, written whole or not at all, given back; and what a result can be asked."""
+"""Run folders: taken, written whole or not at all, given back."""
 
 import errno
 import json
 import os
-import warnings
-from copy import copy
 from pathlib import Path
 
-import jax
 import numpy as np
 import pandas as pd
 import pytest
 import xarray as xr
 import yaml
 
-from closura import MLP, DataError, Truth, _fit
-from closura.learning import Diverged, Run, Settings
+from closura import DataError, Truth, _fit
+from closura.learning import Diverged, Run
 from closura.problem import ProblemError
-from closura.problems import mass_damper
-from closura.result import FolderError, check, claim, collect, find_checkpoint, release, restore, save, store
-from closura.result._checkpoint import OLD
+from closura.result import FolderError, check, claim, find_checkpoint, release, store
 from closura.result._folder import FILES, holds_run
 
 pytestmark = pytest.mark.xdist_group("folder")
-SMALL = {"chains": 32, "iterations": 20, "settle": 0, "draws": 5, "extend": 0, "chunk": 10, "devices": 1}
-
-
-@pytest.fixture(scope="module")
-def fleet():
-    problem = mass_damper.problem.with_closure(MLP(width=8, depth=1))
-    return (problem, *mass_damper.simulate(3, 0))
-
-
-@pytest.fixture(scope="module")
-def fresh(fleet):
-    """A run that was stopped before its first iteration: nothing of it is compiled."""
-    problem, data, _ = fleet
-    return Run(problem, data, Settings(**SMALL))
-
-
-@pytest.fixture(scope="module")
-def result(fresh, fleet):
-    return collect(fresh, fleet[2], {"problem": "springs", "data_seed": 0})
-
-
-@pytest.fixture(autouse=True)
-def unillustrated(request, monkeypatch):
-    """Figures take most of the time of saving: only tests that ask for it draw them."""
-    if "illustrated" not in request.fixturenames:
-        monkeypatch.setattr("closura.show.save_figures", lambda *_: {})
-
-
-@pytest.fixture
-def illustrated():
-    pass
 
 
 @pytest.fixture
@@ -226,10 +190,10 @@ def test_metrics_are_strict_json(tmp_path, result, monkeypatch):
 
 
 @pytest.fixture
-def fit(fresh, fleet, monkeypatch):
+def fit(fresh, fleet, small, monkeypatch):
     """`fit(folder)` with a run already made and, in place of its iterations, whatever `drive` is told to do."""
     problem, data, truth = fleet
-    monkeypatch.setattr(_fit, "Run", lambda *_: fresh)
+    monkeypatch.setattr(Run, "__init__", lambda run, *_: vars(run).update(vars(fresh)))
     monkeypatch.setattr(fresh, "iteration", 10)
 
     def call(folder, drive, **options):
@@ -237,7 +201,7 @@ def fit(fresh, fleet, monkeypatch):
             return drive(run) if callable(drive) else drive
 
         monkeypatch.setattr(_fit, "drive", act)
-        return _fit.fit(problem, data, out=folder, truth=truth, **SMALL, **options)
+        return _fit.fit(problem, data, out=folder, truth=truth, **small, **options)
 
     return call
 
@@ -335,92 +299,3 @@ def test_resume_needs_a_folder(fleet, fit, tmp_path):
         _fit.fit(*fleet[:2], resume=True)
     with pytest.raises(ProblemError, match="holds no checkpoint to continue from; start again"):
         fit(tmp_path, True, resume=True)
-
-
-# Checkpoints
-
-
-def test_checkpoint_survives_a_death_between_two(tmp_path, fresh):
-    store(fresh, tmp_path)
-    (tmp_path / "checkpoint").rename(tmp_path / OLD)
-    again = copy(fresh)
-    again.law = jax.tree.map(np.zeros_like, fresh.law)
-    restore(again, tmp_path)
-    jax.tree.map(np.testing.assert_array_equal, again.law, fresh.law)
-    store(again, tmp_path)
-    assert {path.name for path in tmp_path.iterdir()} == {"checkpoint"}
-
-
-@pytest.mark.parametrize("name", ["state.eqx", "draws.npz", "history.npz", "progress.json"])
-def test_damaged_checkpoint_says_so(tmp_path, fresh, name):
-    store(fresh, tmp_path)
-    (tmp_path / "checkpoint" / name).write_bytes(b"{")
-    before = dict(vars(fresh))
-    with pytest.raises(ProblemError, match=r"is damaged, or does not fit .*; start again with --overwrite"):
-        restore(fresh, tmp_path)
-    assert all(vars(fresh)[key] is value for key, value in before.items())
-
-
-def test_restored_history_keeps_its_phases_apart(tmp_path, fresh, monkeypatch):
-    def entry(phase, first, count):
-        return {"phase": np.full(count, phase), "iteration": first + np.arange(count), "loglik": np.zeros(count)}
-
-    monkeypatch.setattr(fresh, "history", [entry("learn", 0, 3), entry("learn", 3, 3), entry("settle", 6, 2)])
-    monkeypatch.setattr(fresh, "began", fresh.began - 100.0)
-    store(fresh, tmp_path)
-    monkeypatch.setattr(fresh, "began", fresh.began + 100.0)
-    began = fresh.began
-    restore(fresh, tmp_path)
-    assert [(h["phase"][0], len(h["loglik"])) for h in fresh.history] == [("learn", 6), ("settle", 2)]
-    assert began - fresh.began > 99  # seconds count from the first start
-
-
-# What a result can be asked
-
-
-def test_result_of_a_run_that_has_not_begun(result, fleet):
-    assert str(result).startswith("NOT CONVERGED: do not use these results yet.\nStopped at iteration 0 of 30")
-    assert "log k" in str(result)
-    assert not result.converged
-    assert result.posterior["k"].dims == ("chain", "draw", "system")
-    assert result.metrics["rhat_max"] is None
-    assert result.metrics["finished"] is False
-    assert result.history.empty
-
-
-def test_closure_takes_numbers_and_arrays(result):
-    assert isinstance(result.closure(3.0), float)
-    np.testing.assert_allclose(result.closure(np.array([[1.0, 3.0]]))[0, 1], result.closure(3.0), rtol=1e-6)
-    np.testing.assert_allclose(result.closures["f"](3), result.closure(3.0))
-    with pytest.raises(TypeError, match="this closure takes 1 inputs, got 2"):
-        result.closure(1.0, 2.0)
-
-
-@pytest.mark.parametrize("laws", [{}, {"damping": abs, "spring": abs}])
-def test_closure_by_name_when_there_is_not_one(result, monkeypatch, laws):
-    monkeypatch.setattr(result, "closures", laws)
-    with pytest.raises(ValueError, match=f"has {len(laws)} closures .*use result.closures"):
-        result.closure(1.0)
-
-
-def test_summary(result):
-    table = result.summary()
-    assert table[["system", "parameter"]].iloc[[0, 4, 8]].to_numpy().tolist() == [["1", "k"], ["2", "u0"], ["3", "v0"]]
-    draws = result.posterior["u0"].sel(system="2")
-    row = table[(table["system"] == "2") & (table["parameter"] == "u0")].iloc[0]
-    assert row["mean"] == pytest.approx(float(draws.mean()), rel=1e-4)
-    assert row["2.5%"] < row["mean"] < row["97.5%"]
-
-
-@pytest.mark.parametrize("name", ["closure", "trajectories", "population"])
-def test_figures_on_demand(result, name):
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert getattr(result, f"plot_{name}")().axes
-
-
-def test_saving_twice_gives_the_same_numbers(tmp_path, result):
-    save(result, tmp_path / "a")
-    save(result, tmp_path / "b")
-    for name in ("closure.csv", "summary.csv", "data.csv", "closure.eqx"):
-        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
