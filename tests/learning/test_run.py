@@ -2,11 +2,12 @@
 
 import jax
 import numpy as np
+import pandas as pd
 import pytest
 
 from closura.diagnose import closure_mse_visited, theta_scores
 from closura.learning import Run, Settings, SettingsError, make_settings
-from closura.problem import MLP
+from closura.problem import MLP, ODE, Adaptive, Positive, read_table
 from closura.problems import mass_damper
 from closura.result import restore, store
 
@@ -109,9 +110,34 @@ def test_variants_run(changed):
     assert len(run.phi()) == (2 if run.settings.hierarchy else 0)
 
 
-@pytest.mark.parametrize("systems", [1, 2])
-def test_few_systems(systems):
-    data, _ = mass_damper.simulate(systems, 0)
+@pytest.mark.parametrize(
+    "integrator", [Adaptive("tsit5", rtol=1e-3, atol=1e-3), Adaptive("kvaerno3", rtol=1e-2, atol=1e-2)]
+)
+def test_adaptive_integrators_learn_a_law_of_three_inputs(integrator):
+    """Stiff and non-stiff, a law too wide for a table, and no time grid."""
+    problem = ODE(
+        lambda t, s, p, f: -p.k * s.u + 0.1 * f(s.u, t, p.k),
+        state="u",
+        parameters={"k": Positive()},
+        initial=lambda p: 1.0,
+        span=(0.0, 1.0),
+        closure=MLP(inputs=3, width=4, depth=1),
+        observed="u",
+        sigma=0.1,
+        integrator=integrator,
+    )
+    frame = pd.DataFrame({"system": [1, 1, 2, 2], "time": [0.31, 0.9, 0.2, 0.77], "u": [0.7, 0.4, 0.8, 0.5]})
+    sizes = {"chains": 16, "iterations": 4, "settle": 2, "draws": 2, "thin": 1, "extend": 0, "chunk": 2}
+    run = Run(problem, read_table(frame), Settings(**sizes))
+    before = jax.device_get(run.law.weights)
+    finish(run)
+    assert np.isfinite(run.theta()).all()
+    moved = jax.tree.map(lambda a, b: float(np.abs(a - b).max()), before, jax.device_get(run.law.weights))
+    assert max(jax.tree.leaves(moved)) > 0
+
+
+def test_one_system():
+    data, _ = mass_damper.simulate(1, 0)
     run = finish(Run(small_problem(odd=True, decay=1.0), data, Settings(**SMALL)))
     assert np.isfinite(run.theta()).all()
 

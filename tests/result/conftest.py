@@ -3,7 +3,7 @@
 import pytest
 
 from closura import MLP
-from closura.learning import Run, Settings, learn
+from closura.learning import Run, Settings
 from closura.problems import mass_damper
 from closura.result import collect
 
@@ -25,9 +25,7 @@ def fleet():
 def fresh(fleet):
     """A run that was stopped before its first iteration: nothing of it is compiled."""
     problem, data, _ = fleet
-    run = Run(problem, data, Settings(**SMALL))
-    run._program("learn", learn, (), ())
-    return run
+    return Run(problem, data, Settings(**SMALL))
 
 
 @pytest.fixture(scope="session")

@@ -63,10 +63,16 @@ def judge(run: Any, check: Any, chi_square: float, outside: dict[str, float]) ->
 
 
 def _judge_chains(verdict: Verdict, run: Any, check: Any) -> None:
+    if not np.isfinite(check.ess_bulk).any():
+        verdict.problems.append(
+            "Whether the chains agree cannot be told: there are fewer than four draws of each, or none ever moved. Raise "
+            "--draws; if proposals are rejected throughout, see below."
+        )
+        return
     worst = check.rhat_max
     if not worst < RHAT_LIMIT:
         verdict.problems.append(
-            f"R-hat is {worst:.3f} (should be below {RHAT_LIMIT}), worst for {_name(run, int(np.nanargmax(_larger(check))))}: chains "
+            f"R-hat is {f'{worst:.3f}' if worst < 100 else 'above 100'} (should be below {RHAT_LIMIT}), worst for {_name(run, int(np.nanargmax(_larger(check))))}: chains "
             "disagree. Raise --iterations; if two solutions fit that system equally well, sharpen its prior."
         )
     least = min(np.nanmin(check.ess_bulk), np.nanmin(check.ess_tail))

@@ -21,7 +21,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from ..forward import Likelihood
 from ..population import Population
 from ..problem import Range, prepare
-from ..sampling import BLOCKS, Ensemble, adapt, init, step
+from ..sampling import BLOCKS, Ensemble, GroupKeys, adapt, init, step
 from ._settings import Settings
 
 AXIS = "devices"
@@ -31,7 +31,7 @@ GROUPS, SAME, DRAWS = Spec(AXIS), Spec(), Spec(None, AXIS)
 class Chains(NamedTuple):
     """What belongs to the chains; every array has the group axis first."""
 
-    keys: PRNGKeyArray
+    keys: GroupKeys
     ensemble: Ensemble
     phi: Any
     log_step: Float[Array, "group block"]
@@ -113,7 +113,7 @@ def learn(
     def iteration(carry: tuple[Chains, Law], now: Schedule) -> tuple[tuple[Chains, Law], Log]:
         chains, law = carry
         keys, key_move, key_phi, key_pick = _split(chains.keys, 4)
-        prepared, pull = jax.vjp(solver_view, law.weights)
+        prepared, pull = eqx.filter_vjp(solver_view, law.weights)
 
         def evaluate(position: Array) -> tuple[Array, Array]:
             return blocks.evaluate(setup.likelihood, prepared, position)
@@ -139,7 +139,7 @@ def learn(
             picked, sound = _pick(key_pick, (theta, jnp.isfinite(ensemble.loglik)), count)
             picked = jnp.where(sound[..., None], picked, setup.population.mean)
             # Fisher's identity: the mean of this over posterior draws is the slope of the marginal likelihood.
-            slope = jax.grad(lambda view: -setup.likelihood.mean(picked, view, sound))(prepared)
+            slope = eqx.filter_grad(lambda view: -setup.likelihood.mean(picked, view, sound))(prepared)
             slope = jax.tree.map(lambda s: now.temperature * lax.pmean(s, AXIS), slope)
             slope = _zero_unless_finite(slope)
             (gradient,) = pull(slope)
@@ -214,7 +214,11 @@ class Program:
             return function(eqx.combine(arrays, static), *rest)
 
         specs = {"in_specs": (SAME, *in_specs), "out_specs": out_specs}
-        self._jitted = jax.jit(jax.shard_map(whole, mesh=mesh, check_vma=False, **specs))
+        if mesh.size > 1:
+            spread = jax.shard_map(whole, mesh=mesh, check_vma=False, **specs)
+        else:
+            spread = jax.vmap(whole, in_axes=None, out_axes=None, axis_name=AXIS, axis_size=1)
+        self._jitted = jax.jit(spread)
         self._compiled: Any = None
         self.seconds_compile = 0.0
 
@@ -226,12 +230,12 @@ class Program:
         return self._compiled(self.arrays, *rest)
 
 
-def _split(keys: PRNGKeyArray, count: int) -> list[PRNGKeyArray]:
+def _split(keys: GroupKeys, count: int) -> list[GroupKeys]:
     """`count` new keys a group, as `count` arrays over groups."""
     return list(jnp.moveaxis(jax.vmap(lambda key: jr.split(key, count))(keys), 1, 0))
 
 
-def _pick(keys: PRNGKeyArray, tree: Any, count: int) -> Any:
+def _pick(keys: GroupKeys, tree: Any, count: int) -> Any:
     """`count` neighbouring chains of every group, from a random one on (chains are exchangeable); groups joined."""
 
     def one_group(key: PRNGKeyArray, group: Any) -> Any:

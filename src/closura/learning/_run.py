@@ -18,7 +18,7 @@ from jaxtyping import Array
 
 from ..forward import likelihood
 from ..population import population
-from ..problem import ODE, Observations, Range, prepare
+from ..problem import ODE, Adaptive, Observations, Range, prepare
 from ..sampling import Ensemble, cholesky, convergence, ensemble_covariance, identity_like, init
 from ._programs import (
     AXIS,
@@ -207,6 +207,8 @@ class Run:
 
     def _device_count(self) -> int:
         available = min(self.settings.devices or len(jax.devices()), len(jax.devices()))
+        if isinstance(self.problem.integrator, Adaptive):
+            available = 1
         return max(n for n in range(1, available + 1) if self.settings.groups % n == 0)
 
     def spread(self, tree: Any) -> Any:
@@ -266,7 +268,7 @@ class Run:
 
     @property
     def seconds_compile(self) -> float:
-        return sum(p.seconds_compile for p in self._programs.values() if isinstance(p, Program))
+        return sum((p.seconds_compile for p in self._programs.values() if isinstance(p, Program)), 0.0)
 
     @property
     def groups(self) -> np.ndarray:

@@ -208,7 +208,9 @@ class _Table:
         if repeats:
             some = [f"{self.place(b)} repeats line {self.lines[a]}" for b, a in list(repeats.items())[:3]]
             what = f"{self.source}: the same observation stands twice: {_listed(some, len(repeats))}"
-            raise DataError(f"{what}. Drop one, or pass allow_duplicates=True if it was truly measured twice")
+            raise DataError(
+                f"{what}. Drop one, or allow it (allow_duplicates=True, --allow-duplicates) if it was truly measured twice"
+            )
 
     def refuse(self, bad: np.ndarray | pd.Series, what: str, remedy: str, column: str = "") -> None:
         rows = np.flatnonzero(bad)

@@ -6,6 +6,7 @@ from ._blocks import SystemBlocks as SystemBlocks
 from ._convergence import Convergence as Convergence
 from ._convergence import convergence as convergence
 from ._mala import Ensemble as Ensemble
+from ._mala import GroupKeys as GroupKeys
 from ._mala import Info as Info
 from ._mala import adapt as adapt
 from ._mala import cholesky as cholesky

@@ -4,11 +4,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, PRNGKeyArray
+from jaxtyping import Array
 
 from ..forward import Likelihood
 from ..population import Phi, Population, log_prior
 from ..problem._closure import Closures
+from ._mala import GroupKeys
 
 
 class SystemBlocks:
@@ -33,7 +34,7 @@ class SystemBlocks:
     def prior(self, position: Array, phi: Any) -> tuple[Array, Array]:
         return jax.vmap(jax.vmap(lambda theta, phi: log_prior(self.population, theta, phi)))(position, phi)
 
-    def gibbs(self, keys: PRNGKeyArray, position: Array, phi: Any) -> Any:
+    def gibbs(self, keys: GroupKeys, position: Array, phi: Any) -> Any:
         """New phi for every chain; `keys` is one a group."""
         noise = jax.vmap(lambda key: self.population.noise(key, position.shape[1]))(keys)
         return jax.vmap(jax.vmap(self.population.gibbs))(noise, position, phi)
@@ -72,7 +73,7 @@ class JointBlocks:
         theta, phi = self.unpack(flat[None], ())
         return jnp.sum(log_prior(self.population, theta, phi)[0]) + self.population.log_hyperprior(phi)
 
-    def gibbs(self, keys: PRNGKeyArray, position: Array, phi: Any) -> Any:
+    def gibbs(self, keys: GroupKeys, position: Array, phi: Any) -> Any:
         return phi
 
 

@@ -20,7 +20,8 @@ class Convergence(NamedTuple):
 
     @property
     def rhat_max(self) -> float:
-        return float(np.nanmax(np.maximum(self.rhat, self.rhat_nested))) if self.rhat.size else float("nan")
+        figures = np.fmax(self.rhat, self.rhat_nested)
+        return float(np.fmax.reduce(figures)) if figures.size else float("nan")
 
 
 def convergence(draws: np.ndarray, groups: np.ndarray) -> Convergence:

@@ -20,9 +20,10 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 from jax import lax
-from jaxtyping import Array, Bool, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Key, PRNGKeyArray
 
 TARGET_ACCEPTANCE = 0.574
+GroupKeys = Key[Array, " group"]
 Covariance = Literal["halves", "self", "frozen"]
 
 # position (chain, block, dim) -> log likelihood (chain, block) and its gradient: dear, cached
@@ -54,7 +55,7 @@ def init(position: Float[Array, "group chain block dim"], evaluate: Evaluate) ->
 
 
 def step(
-    keys: PRNGKeyArray,
+    keys: GroupKeys,
     ensemble: Ensemble,
     phi: Any,
     log_step: Float[Array, "group block"],
@@ -100,7 +101,7 @@ class Noise(NamedTuple):
     log_uniform: Float[Array, "group chain block"]
 
 
-def _noise(keys: PRNGKeyArray, shape: tuple[int, ...]) -> Noise:
+def _noise(keys: GroupKeys, shape: tuple[int, ...]) -> Noise:
     def one_group(key: PRNGKeyArray) -> Noise:
         key_normal, key_uniform = jr.split(key)
         return Noise(jr.normal(key_normal, shape[1:]), jnp.log(jr.uniform(key_uniform, shape[1:3])))
