@@ -9,6 +9,7 @@ import numpy as np
 from closura.forward import likelihood
 from closura.learning import Run, Settings
 from closura.population import Phi, log_prior, population
+from closura.problem import unit_scaling
 from closura.problems import mass_damper
 
 NUTS_CHAINS, NUTS_DRAWS = 4, 1500
@@ -16,7 +17,7 @@ NUTS_CHAINS, NUTS_DRAWS = 4, 1500
 
 def nuts(problem, data):
     target, prior = likelihood(problem, data), population(problem.parameters)
-    laws = {name: spec.build(jr.key(0), None) for name, spec in problem.closures.items()}
+    laws = {name: spec.build(jr.key(0), unit_scaling(1)) for name, spec in problem.closures.items()}
     systems, _count = len(data.systems), len(problem.parameters)
 
     @jax.custom_jvp

@@ -7,7 +7,7 @@ import pytest
 
 from closura.diagnose import closure_mse_visited, theta_scores
 from closura.learning import Run, Settings, SettingsError, make_settings
-from closura.problem import MLP, ODE, Adaptive, Positive, read_table
+from closura.problem import MLP, ODE, Adaptive, Positive, read_table, unit_scaling
 from closura.problems import mass_damper
 from closura.result import restore, store
 
@@ -34,7 +34,7 @@ def test_recovers_law_and_parameters(recovered):
     run, truth = recovered
     theta_mse, coverage = theta_scores(run.theta(), truth.theta)
     forward = run.setup.likelihood.forward
-    known = {n: s.build(jax.random.key(0), None) for n, s in mass_damper.oracle().closures.items()}
+    known = {n: s.build(jax.random.key(0), unit_scaling(1)) for n, s in mass_damper.oracle().closures.items()}
     seen = np.concatenate([np.asarray(forward.visited(jax.numpy.asarray(t, float), known)["f"]) for t in truth.theta])
     law = closure_mse_visited(run.laws["f"], mass_damper.laws["f"], seen)
     assert theta_mse < 0.25

@@ -76,11 +76,14 @@ def test_exact_kernels_keep_first_and_second_moments(covariance, blocks):
 
 
 def test_published_kernel_shrinks_the_posterior():
-    """The same run with the chain's own position in its preconditioner: variance a third too small, and no doubt of it."""
-    z, _ = z_scores("self")
+    """A chain's own position in its preconditioner: here a third of the variance is lost, at an acceptance of 0.91.
+
+    (How much depends on the step: half at tiny steps, and at large ones the variance comes out too large.)
+    """
+    z, _ = z_scores("self", log_step=-0.5)
     assert z[2] < -40
-    _, second, _ = moments("self", steps=600)
-    assert second.mean(axis=0)[0, 0] / COVARIANCE[0, 0] < 0.75
+    exact, _ = z_scores("halves", log_step=-0.5, steps=600)
+    assert np.abs(exact).max() < 4
 
 
 def test_without_metropolis_the_spread_is_wrong():

@@ -247,7 +247,7 @@ class Run:
         """Preconditioner of each group from all its draws in this chunk, many more than it has chains."""
         if self.settings.preconditioner is None or self.settings.covariance == "self":
             return
-        position = np.asarray(self.setup.blocks.pack(theta, phi)[0])
+        position = np.asarray(self.setup.blocks.pack(*jax.tree.map(jnp.asarray, (theta, phi)))[0])
         pooled = np.moveaxis(position, 0, 1).reshape(position.shape[1], -1, *position.shape[3:])
         self.factor = self.spread(cholesky(ensemble_covariance(jnp.asarray(pooled))))
 

@@ -1,15 +1,21 @@
 """What is proposed at once: one system (`SystemBlocks`, phi by Gibbs) or everything (`JointBlocks`, as published)."""
 
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from ..forward import Likelihood
 from ..population import Phi, Population, log_prior
 from ..problem._closure import Closures
 from ._mala import GroupKeys
+
+
+@runtime_checkable
+class Target(Protocol):
+    """Log likelihood of each (chain, system) and its gradient in theta, e.g. `closura.forward.Likelihood`."""
+
+    def evaluate(self, theta: Any, closures: Any) -> Any: ...
 
 
 class SystemBlocks:
@@ -28,7 +34,7 @@ class SystemBlocks:
     def unpack(self, position: Array, phi: Any) -> tuple[Array, Any]:
         return position, phi
 
-    def evaluate(self, likelihood: Likelihood, closures: Closures, position: Array) -> tuple[Array, Array]:
+    def evaluate(self, likelihood: Target, closures: Closures, position: Array) -> tuple[Array, Array]:
         return likelihood.evaluate(position, closures)
 
     def prior(self, position: Array, phi: Any) -> tuple[Array, Array]:
@@ -60,7 +66,7 @@ class JointBlocks:
         theta = flat[..., : self.systems * count].reshape(*flat.shape[:-1], self.systems, count)
         return theta, Phi(flat[..., -2 * count : -count], flat[..., -count:]) if self.population.hierarchical else ()
 
-    def evaluate(self, likelihood: Likelihood, closures: Closures, position: Array) -> tuple[Array, Array]:
+    def evaluate(self, likelihood: Target, closures: Closures, position: Array) -> tuple[Array, Array]:
         theta, phi = self.unpack(position, ())
         loglik, score = likelihood.evaluate(theta, closures)
         return jnp.sum(loglik, axis=-1)[..., None], self.pack(score, jax.tree.map(jnp.zeros_like, phi))[0]
