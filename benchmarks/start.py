@@ -18,8 +18,9 @@ _start_jax(None, False, True)
 from closura.problems import mass_damper
 from closura.learning import Run, Settings
 run = Run(mass_damper.problem, mass_damper.simulate(20, 0)[0], Settings())
-run.advance()
-print(time.time() - began)
+made = time.time() - (time.perf_counter() - run.began)
+log = run.advance()
+print(made + log["seconds"][0] - began)
 """
 
 

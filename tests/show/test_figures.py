@@ -297,3 +297,10 @@ def test_report_keeps_names_as_text(view, tmp_path):
     assert "<script" not in html
     assert html.count("&lt;script&gt;alert(1)") >= 10
     assert 'class="verdict check"' in html
+
+
+def test_names_known_without_matplotlib_are_those_of_the_figures():
+    from closura.show import FIGURE_NAMES
+    from closura.show._figures import FIGURES
+
+    assert set(FIGURE_NAMES) == set(FIGURES)

@@ -19,7 +19,7 @@ from jaxtyping import Array
 from ..forward import likelihood
 from ..population import population
 from ..problem import ODE, Adaptive, Observations, Range, prepare
-from ..sampling import Ensemble, cholesky, convergence, ensemble_covariance, identity_like, init
+from ..sampling import BLOCKS, Ensemble, cholesky, convergence, ensemble_covariance, identity_like, init
 from ._programs import (
     AXIS,
     DRAWS,
@@ -102,7 +102,7 @@ class Run:
         self.plan = make_plan(settings, settings.chains * systems * count)
         key_laws, key_chains = jr.split(jr.key(settings.seed))
 
-        theta, phi, keys = jax.jit(lambda key: self._first_positions(prior, key, systems))(key_chains)
+        theta, phi, keys, log_step, factor = jax.jit(lambda key: self._first_state(prior, key, systems))(key_chains)
         laws, self.ranges = start_laws(target.forward, theta[:, 0], key_laws)
         check_physics(target.forward, laws)
         self.setup = Setup(target, prior, laws, settings)
@@ -111,10 +111,10 @@ class Run:
         weights = weights_of(laws)
         self.law = Law(weights, jax.jit(self.setup.optimiser.init)(weights))
         # Nothing is evaluated yet: the first iteration does that.
-        blank = Ensemble(position, jnp.full(position.shape[:3], -jnp.inf), jnp.zeros_like(position))
-        log_step = jnp.full((settings.groups, position.shape[2]), np.log(0.3))
+        nothing = np.full(position.shape[:3], -np.inf, position.dtype), np.zeros(position.shape, position.dtype)
+        blank = Ensemble(position, *map(jnp.asarray, nothing))
         self.chains = self.spread(Chains(keys, blank, phi, log_step))
-        self.factor = self.spread(identity_like(position))
+        self.factor = self.spread(factor)
 
         self.iteration = 0
         self.stale = True
@@ -191,8 +191,8 @@ class Run:
 
     # Parts of it ------------------------------------------------------------------------------------------------------
 
-    def _first_positions(self, prior: Any, key: Array, systems: int) -> tuple[Array, Any, Array]:
-        """Every chain from a population of its own, drawn from the hyperprior; and a key for each group."""
+    def _first_state(self, prior: Any, key: Array, systems: int) -> tuple[Any, ...]:
+        """Every chain from a population of its own, drawn from the hyperprior; keys, step sizes and no preconditioner yet."""
         groups, each = self.settings.groups, self.settings.chains // self.settings.groups
 
         def draw(key: Array) -> tuple[Array, Any]:
@@ -203,7 +203,10 @@ class Run:
 
         keys = jr.split(key, groups)
         group_keys = jax.vmap(lambda k: jr.split(k, each + 1))(keys)
-        return *jax.vmap(jax.vmap(draw))(group_keys[:, 1:]), group_keys[:, 0]
+        theta, phi = jax.vmap(jax.vmap(draw))(group_keys[:, 1:])
+        position = BLOCKS[self.settings.blocks](prior, systems).pack(theta, phi)[0]
+        log_step = jnp.full((groups, position.shape[2]), jnp.log(0.3))
+        return theta, phi, group_keys[:, 0], log_step, identity_like(position)
 
     def _device_count(self) -> int:
         available = min(self.settings.devices or len(jax.devices()), len(jax.devices()))

@@ -19,7 +19,7 @@ import yaml
 
 from ..diagnose import Truth
 from ..problem import ODE, Observations
-from ..show._figures import FIGURES
+from ..show import FIGURE_NAMES
 from ._result import Result
 
 PARTIAL = ".partial"
@@ -35,7 +35,13 @@ FILES: tuple[str, ...] = (
     "closure.csv",
     "closure.eqx",
 )
-FILES += ("history.parquet", "summary.csv", *(f"figures/{name}.png" for name in FIGURES), "report.html", "metrics.json")
+FILES += (
+    "history.parquet",
+    "summary.csv",
+    *(f"figures/{name}.png" for name in FIGURE_NAMES),
+    "report.html",
+    "metrics.json",
+)
 HIDDEN = (PARTIAL, ".checkpoint-new", ".checkpoint-old")
 
 
