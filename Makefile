@@ -22,7 +22,7 @@ types: $(READY)
 	$(BIN)/mypy
 
 check: $(READY)
-	$(BIN)/pytest -n 2 --dist loadgroup
+	$(BIN)/pytest -n 2 --dist loadfile
 
 format: $(READY)
 	$(BIN)/ruff check --fix .

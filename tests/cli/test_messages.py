@@ -116,7 +116,7 @@ def test_chains(refused, problem, table):
         (lambda t: t.astype({"u": object}).replace({"u": {0.0: "abc"}}), ("'u' is not a finite number", "'abc'")),
         (lambda t: t.replace({"u": {0.0: np.nan}}), ("no value of u", "line 2 (system s0, time 0.0)", "delete the line")),
         (lambda t: t[:1], ("holds 1 observation in all", "the 3 parameters of one system (k, u0, v0)", "add data")),
-        (lambda t: t.iloc[[0, 1, 1, 2, 3]], ("line 4", "repeats line 3", "Drop one, or pass allow_duplicates")),
+        (lambda t: t.iloc[[0, 1, 1, 2, 3]], ("line 4", "repeats line 3", "Drop one, or allow it", "--allow-duplicates")),
         (lambda t: t.assign(time=t.time + 5), ("outside the problem's span 0.0 to 8.0", "s0 at time 9.0", "widen the span")),
         (lambda t: t.assign(sigma=0.0), ("'sigma' is not a positive number", "line 2 (system s0, time 0.0) has '0.0'")),
         (lambda t: t.assign(sigma=-1.0), ("'sigma' is not a positive number", "'-1.0'")),

@@ -29,8 +29,11 @@ def quadrature(squares, count, mean, variance):
     [(0.6, 20, -3.9, 0.4), (40.0, 20, 0.0, 0.08), (1e-4, 1, 0.0, 1.0), (500.0, 1000, -1.0, 2.0), (30.0, 2, -6.0, 0.5)],
 )
 def test_log_variance_is_drawn_exactly(squares, count, mean, variance):
+    given = (jnp.asarray(mean), jnp.asarray(variance))
     uniform = jr.uniform(jr.key(3), (DRAWS, TRIES, 2), minval=1e-30)
-    draw = jax.jit(jax.vmap(lambda u: draw_log_variance(u, jnp.nan, squares, count, mean, variance)))
+    draw = jax.jit(
+        jax.vmap(lambda u: draw_log_variance(u, *(jnp.asarray(a) for a in (jnp.nan, squares)), count, *given))
+    )
     x = np.asarray(draw(uniform), np.float64)
     # All tries rejected is as rare as promised (`current` is NaN here, to be seen).
     assert np.isnan(x).mean() < 2e-3
