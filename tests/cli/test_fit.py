@@ -116,7 +116,7 @@ def all_files(folder: Path) -> set[str]:
 
 
 WHOLE = {*FILES.split(), "summary.csv", "truth.csv", *(f"figures/{name}.png" for name in FIGURES.split())}
-CHECKPOINT = {f"checkpoint/{name}" for name in ("state.eqx", "draws.npz", "history.npz", "progress.json")}
+CHECKPOINT = {"checkpoint.npz"}
 
 
 @pytest.fixture(scope="module")

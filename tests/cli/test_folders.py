@@ -21,10 +21,10 @@ def test_folder_with_another_run(closura, problem, table, tmp_path):
     code, _, err = closura("fit", problem, "--data", table, "--out", "run")
     assert code == 2
     assert "run holds another run; choose another folder with --out, replace it with --overwrite\n" in err
-    (tmp_path / "run" / "checkpoint").mkdir()
+    (tmp_path / "run" / "checkpoint.npz").touch()
     _, _, err = closura("fit", problem, "--data", table, "--out", "run")
     assert "or continue it with `closura resume run`" in err
-    assert [path.name for path in sorted((tmp_path / "run").iterdir())] == ["checkpoint", "config.yaml"]
+    assert [path.name for path in sorted((tmp_path / "run").iterdir())] == ["checkpoint.npz", "config.yaml"]
 
 
 @pytest.mark.parametrize("name", ["thesis.tex", "config.yaml", "data.csv"])

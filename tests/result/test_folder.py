@@ -66,8 +66,7 @@ def test_claim_replaces_closuras_files_and_no_others(tmp_path, fleet):
         (tmp_path / name).write_text("old")
     (tmp_path / "figures" / "mine.png").write_text("mine")
     (tmp_path / "notes.txt").write_text("mine")
-    (tmp_path / "checkpoint").mkdir()
-    (tmp_path / "checkpoint" / "progress.json").write_text("{}")
+    (tmp_path / "checkpoint.npz").write_text("old")
     with pytest.raises(FolderError, match="holds another run"):
         check(tmp_path)
     check(tmp_path, overwrite=True)
@@ -79,7 +78,7 @@ def test_claim_replaces_closuras_files_and_no_others(tmp_path, fleet):
 
 def test_remains_of_a_killed_process_do_not_count(tmp_path):
     (tmp_path / ".partial").mkdir()
-    (tmp_path / ".checkpoint-new").mkdir()
+    (tmp_path / ".checkpoint-new.npz").touch()
     check(tmp_path)
 
 

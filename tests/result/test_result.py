@@ -9,28 +9,36 @@ import pytest
 
 from closura.problem import ProblemError
 from closura.result import restore, save, store
-from closura.result._checkpoint import OLD
+from closura.result._checkpoint import ASIDE
 
 pytestmark = pytest.mark.xdist_group("folder")
 
 # Checkpoints
 
 
-def test_checkpoint_survives_a_death_between_two(tmp_path, fresh):
+def test_checkpoint_survives_a_death_while_the_next_is_written(tmp_path, fresh):
     store(fresh, tmp_path)
-    (tmp_path / "checkpoint").rename(tmp_path / OLD)
+    (tmp_path / ASIDE).write_bytes(b"half")
     again = copy(fresh)
     again.law = jax.tree.map(np.zeros_like, fresh.law)
     restore(again, tmp_path)
     jax.tree.map(np.testing.assert_array_equal, again.law, fresh.law)
     store(again, tmp_path)
-    assert {path.name for path in tmp_path.iterdir()} == {"checkpoint"}
+    assert {path.name for path in tmp_path.iterdir()} == {"checkpoint.npz"}
 
 
-@pytest.mark.parametrize("name", ["state.eqx", "draws.npz", "history.npz", "progress.json"])
-def test_damaged_checkpoint_says_so(tmp_path, fresh, name):
+@pytest.mark.parametrize("damage", ["cut short", "part missing", "other shape"])
+def test_damaged_checkpoint_says_so(tmp_path, fresh, damage):
     store(fresh, tmp_path)
-    (tmp_path / "checkpoint" / name).write_bytes(b"{")
+    place = tmp_path / "checkpoint.npz"
+    with np.load(place) as stored:
+        arrays = dict(stored)
+    if damage == "cut short":
+        place.write_bytes(place.read_bytes()[:1000])
+    elif damage == "part missing":
+        np.savez(place, **{name: arrays[name] for name in arrays if name != "state_1"})
+    else:
+        np.savez(place, **(arrays | {"state_1": arrays["state_1"][..., None]}))
     before = dict(vars(fresh))
     with pytest.raises(ProblemError, match=r"is damaged, or does not fit .*; start again with --overwrite"):
         restore(fresh, tmp_path)

@@ -2,12 +2,10 @@
 
 import json
 import os
-import shutil
 import time
 from pathlib import Path
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.random as jr
 import numpy as np
@@ -15,35 +13,29 @@ import numpy as np
 from ..learning import Run
 from ..problem import ProblemError
 
-PLACE, NEW, OLD = "checkpoint", ".checkpoint-new", ".checkpoint-old"
+PLACE, ASIDE = "checkpoint.npz", ".checkpoint-new.npz"
 
 
 def store(run: Run, folder: Path) -> None:
-    """Write DIR/checkpoint aside and move it into place."""
-    place, aside, old = folder / PLACE, folder / NEW, folder / OLD
+    """Write DIR/checkpoint.npz aside and move it into place: at any moment there is a whole one, or none."""
+    aside = folder / ASIDE
     try:
-        shutil.rmtree(aside, ignore_errors=True)
-        aside.mkdir(parents=True)
-        _write(run, aside)
-        if place.exists():
-            shutil.rmtree(old, ignore_errors=True)
-            os.replace(place, old)
-        os.replace(aside, place)
-        shutil.rmtree(old, ignore_errors=True)
+        folder.mkdir(parents=True, exist_ok=True)
+        np.savez(aside, **_arrays(run))  # type: ignore[arg-type]
+        os.replace(aside, folder / PLACE)
     finally:
-        shutil.rmtree(aside, ignore_errors=True)
+        aside.unlink(missing_ok=True)
 
 
 def forget(folder: Path) -> None:
     """A finished run needs no checkpoint."""
-    for name in (PLACE, NEW, OLD):
-        shutil.rmtree(folder / name, ignore_errors=True)
+    for name in (PLACE, ASIDE):
+        (folder / name).unlink(missing_ok=True)
 
 
 def find(folder: Path) -> Path | None:
-    """The newest whole checkpoint; the one before, should a run have died while they changed places."""
-    places = (folder / PLACE, folder / OLD)
-    return next((place for place in places if (place / "progress.json").exists()), None)
+    place = folder / PLACE
+    return place if place.is_file() else None
 
 
 def restore(run: Run, folder: Path) -> None:
@@ -52,7 +44,8 @@ def restore(run: Run, folder: Path) -> None:
     if place is None:
         raise ProblemError(f"{folder} holds no checkpoint to continue from; start again")
     try:
-        _read(run, place)
+        with np.load(place, allow_pickle=False) as stored:
+            _take(run, {name: stored[name] for name in stored.files})
     except Exception as error:
         raise ProblemError(
             f"the checkpoint in {folder} is damaged, or does not fit the problem or settings any more "
@@ -60,13 +53,7 @@ def restore(run: Run, folder: Path) -> None:
         ) from None
 
 
-def _write(run: Run, place: Path) -> None:
-    eqx.tree_serialise_leaves(place / "state.eqx", _state(run))
-    draws = {f"theta_{i}": theta for i, theta in enumerate(run.theta_draws)}
-    draws |= {f"phi_{i}_{j}": leaf for i, phi in enumerate(run.phi_draws) for j, leaf in enumerate(phi)}
-    np.savez(place / "draws.npz", **draws)  # type: ignore[arg-type]
-    keys = list(run.history[0]) if run.history else []
-    np.savez(place / "history.npz", **{key: np.concatenate([h[key] for h in run.history]) for key in keys})  # type: ignore[arg-type]
+def _arrays(run: Run) -> dict[str, Any]:
     progress = {
         "iteration": run.iteration,
         "extended": run.extended,
@@ -76,26 +63,33 @@ def _write(run: Run, place: Path) -> None:
         "phi_leaves": len(run.phi_draws[0]) if run.phi_draws else 0,
         "seconds": time.perf_counter() - run.began,
     }
-    (place / "progress.json").write_text(json.dumps(progress))
+    arrays = {"progress": np.array(json.dumps(progress))}
+    arrays |= {f"state_{i}": leaf for i, leaf in enumerate(jax.tree.leaves(_state(run)))}
+    arrays |= {f"theta_{i}": theta for i, theta in enumerate(run.theta_draws)}
+    arrays |= {f"phi_{i}_{j}": leaf for i, phi in enumerate(run.phi_draws) for j, leaf in enumerate(phi)}
+    keys = list(run.history[0]) if run.history else []
+    return arrays | {f"history_{key}": np.concatenate([h[key] for h in run.history]) for key in keys}
 
 
-def _read(run: Run, place: Path) -> None:
-    progress = json.loads((place / "progress.json").read_text())
-    keys, chains, law, ranges, factor = eqx.tree_deserialise_leaves(place / "state.eqx", _state(run))
-    with np.load(place / "history.npz") as stored:
-        history = {key: stored[key] for key in stored.files}
-    with np.load(place / "draws.npz") as stored:
-        theta = [stored[f"theta_{i}"] for i in range(progress["chunks"])]
-        leaves = [[stored[f"phi_{i}_{j}"] for j in range(progress["phi_leaves"])] for i in range(progress["chunks"])]
+def _take(run: Run, arrays: dict[str, np.ndarray]) -> None:
+    progress = json.loads(str(arrays["progress"]))
+    fresh, structure = jax.tree.flatten(_state(run))
+    leaves = [arrays[f"state_{i}"] for i in range(len(fresh))]
+    for old, new in zip(leaves, fresh, strict=True):
+        if (old.shape, old.dtype) != (new.shape, new.dtype):
+            raise ValueError(f"stored {old.dtype}{list(old.shape)} where the run has {new.dtype}{list(new.shape)}")
+    keys, chains, law, ranges, factor = jax.tree.unflatten(structure, leaves)
+    theta = [arrays[f"theta_{i}"] for i in range(progress["chunks"])]
+    parts = [[arrays[f"phi_{i}_{j}"] for j in range(progress["phi_leaves"])] for i in range(progress["chunks"])]
     run.law, run.ranges = law, ranges
     run.chains = run.spread(chains._replace(keys=jr.wrap_key_data(keys)))
     run.factor = run.spread(factor)
     run.iteration, run.extended = progress["iteration"], progress["extended"]
     run.stale, run.nonfinite = progress["stale"], progress["nonfinite"]
     run.began -= progress["seconds"]
-    run.history = _by_phase(history)
+    run.history = _by_phase({k.removeprefix("history_"): v for k, v in arrays.items() if k.startswith("history_")})
     phi = run.setup.blocks.unpack(run.chains.ensemble.position, run.chains.phi)[1]
-    run.theta_draws, run.phi_draws = theta, [type(phi)(*parts) if parts else () for parts in leaves]
+    run.theta_draws, run.phi_draws = theta, [type(phi)(*leaf) if leaf else () for leaf in parts]
 
 
 def _by_phase(history: dict[str, np.ndarray]) -> list[dict[str, np.ndarray]]:
@@ -109,6 +103,6 @@ def _by_phase(history: dict[str, np.ndarray]) -> list[dict[str, np.ndarray]]:
 
 
 def _state(run: Run) -> Any:
-    """All arrays that change, typed keys as plain numbers (equinox does not store keys)."""
+    """All arrays that change, typed keys as plain numbers."""
     chains = run.chains._replace(keys=None)
     return jax.device_get((jr.key_data(run.chains.keys), chains, run.law, run.ranges, run.factor))

@@ -20,6 +20,7 @@ import yaml
 from ..diagnose import Truth
 from ..problem import ODE, Observations
 from ..show import FIGURE_NAMES
+from ._checkpoint import ASIDE, find, forget
 from ._result import Result
 
 PARTIAL = ".partial"
@@ -42,7 +43,7 @@ FILES += (
     "report.html",
     "metrics.json",
 )
-HIDDEN = (PARTIAL, ".checkpoint-new", ".checkpoint-old")
+HIDDEN = (PARTIAL, ASIDE)
 
 
 class FolderError(OSError):
@@ -75,7 +76,7 @@ def check(path: Path, *, overwrite: bool = False, room: float = LEAST_FREE) -> N
     if filled and not holds_run(path):
         raise FolderError(f"{path} is not empty and holds no closura run; choose another folder with --out")
     if filled and not overwrite:
-        unfinished = (path / "checkpoint").is_dir()
+        unfinished = find(path) is not None
         raise FolderError(
             f"{path} holds another run; choose another folder with --out, replace it with --overwrite"
             + (f", or continue it with `closura resume {path}`" if unfinished else "")
@@ -113,7 +114,7 @@ def save(result: Result, path: Path, *, replace: bool = False) -> None:
 def release(path: Path) -> None:
     """Give a claimed folder back: nothing of the run stays, and an empty folder goes."""
     with contextlib.suppress(OSError):
-        _clear(path, HIDDEN)
+        _clear(path, partial=True)
         _leave([path])
 
 
@@ -125,7 +126,7 @@ def write_whole(path: Path, write: Callable[[Path], None], *, replace: bool = Fa
         aside.mkdir(parents=True)
         write(aside)
         if replace:
-            _clear(path, HIDDEN[1:])
+            _clear(path, partial=False)
         files = [item.relative_to(aside) for item in aside.rglob("*") if item.is_file()]
         for name in sorted(files, key=lambda name: name.as_posix() != FILES[0]):
             (path / name).parent.mkdir(exist_ok=True)
@@ -138,13 +139,13 @@ def write_whole(path: Path, write: Callable[[Path], None], *, replace: bool = Fa
         _leave(made)
 
 
-def _clear(path: Path, hidden: tuple[str, ...]) -> None:
+def _clear(path: Path, *, partial: bool) -> None:
     """Take away what a run leaves behind; a user's own files stay."""
     for name in reversed(FILES):
         (path / name).unlink(missing_ok=True)
-    for name in ("checkpoint", *hidden):
-        if (path / name).is_dir():
-            shutil.rmtree(path / name)
+    forget(path)
+    if partial:
+        shutil.rmtree(path / PARTIAL, ignore_errors=True)
     _leave([path / "figures"])
 
 
