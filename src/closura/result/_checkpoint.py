@@ -21,7 +21,7 @@ def store(run: Run, folder: Path) -> None:
     aside = folder / ASIDE
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        np.savez(aside, **_arrays(run))  # type: ignore[arg-type]
+        np.savez(aside, **_arrays(run))
         os.replace(aside, folder / PLACE)
     finally:
         aside.unlink(missing_ok=True)
