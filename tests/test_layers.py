@@ -1,6 +1,8 @@
 """Data flow one way: each folder imports only from those above it."""
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -62,3 +64,9 @@ def test_imports_point_upwards(folder):
 )
 def test_imports_are_seen(source, names):
     assert imported(source, ("forward",)) == names
+
+
+def test_slow_libraries_wait_until_they_are_needed():
+    code = "import closura.cli._main, sys; print(*{'matplotlib', 'diffrax', 'scipy', 'arviz_stats'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []

@@ -239,12 +239,16 @@ def test_slope_at_the_origin_survives(flags):
 # Priors, names, calls
 
 
+def prior(law, range_, view=None):
+    return float(law.log_prior(range_, view or law))
+
+
 def test_decay_is_a_gaussian_on_the_weights():
-    law, range_ = random_law(decay=3.0), span(-1.0, 1.0)
+    law, range_ = random_law(decay=3.0, smoothness=0.0), span(-1.0, 1.0)
     twice = eqx.tree_at(lambda c: c.network, law, jax.tree.map(lambda w: 2 * w if eqx.is_array(w) else w, law.network))
     squares = sum(float(jnp.sum(w**2)) for w in jax.tree.leaves(eqx.filter(law.network, eqx.is_array)))
-    assert float(law.log_prior(range_)) == pytest.approx(-1.5 * squares, rel=1e-5)
-    assert float(twice.log_prior(range_)) == pytest.approx(-6.0 * squares, rel=1e-5)
+    assert prior(law, range_) == pytest.approx(-1.5 * squares, rel=1e-5)
+    assert prior(twice, range_) == pytest.approx(-6.0 * squares, rel=1e-5)
 
 
 @pytest.mark.usefixtures("float64")
@@ -255,9 +259,17 @@ def test_smoothness_is_the_integral_of_squared_curvature():
     x = jnp.linspace(-1.0, 2.0, 2001)
     bend = jax.jit(jax.vmap(jax.grad(jax.grad(law))))(x) * scale**2 / output
     expected = -jnp.trapezoid(bend**2, x / scale)
-    assert float(law.log_prior(range_)) == pytest.approx(float(expected), rel=0.05)
-    assert float(bent.log_prior(range_)) == pytest.approx(9 * float(law.log_prior(range_)), rel=1e-6)
-    assert float(random_law().log_prior(range_)) == 0.0
+    assert prior(law, range_) == pytest.approx(float(expected), rel=0.05)
+    assert prior(law, range_, tabulate(law, range_)) == pytest.approx(float(expected), rel=0.05)
+    assert prior(bent, range_) == pytest.approx(9 * prior(law, range_), rel=1e-6)
+    assert prior(random_law(smoothness=0.0), range_) == 0.0
+
+
+def test_laws_of_one_input_are_a_little_smooth_by_default():
+    range_ = span(-1.0, 2.0)
+    assert prior(random_law(), range_) == pytest.approx(prior(random_law(smoothness=0.001), range_))
+    assert prior(random_law(), range_) < 0.0
+    assert prior(random_law(inputs=2), span(-1.0, 2.0, 2)) == 0.0
 
 
 def test_several_closures_by_name():
@@ -294,4 +306,4 @@ def test_a_known_law_is_itself():
     law = cl.Known(lambda v: 2 * v).build(jr.key(0), unit_scaling(1))
     assert law.prepare(span(0.0, 1.0)) is law
     assert float(law(3.0)) == 6.0
-    assert float(law.log_prior(span(0.0, 1.0))) == 0.0
+    assert prior(law, span(0.0, 1.0)) == 0.0

@@ -103,17 +103,16 @@ def learn(
     blocks, settings = setup.blocks, setup.settings
     learns = bool(jax.tree.leaves(law.weights))
 
-    def solver_view(weights: Any) -> Any:
-        return prepare(with_weights(setup.closures, weights), ranges)
-
-    def log_prior(weights: Any) -> Array:
+    def solver_view(weights: Any) -> tuple[Any, Array]:
+        """The laws as the solver calls them, and their log prior."""
         laws = with_weights(setup.closures, weights)
-        return sum((law.log_prior(ranges[name]) for name, law in laws.items()), jnp.zeros(()))
+        views = prepare(laws, ranges)
+        return views, sum((law.log_prior(ranges[n], views[n]) for n, law in laws.items()), jnp.zeros(()))
 
     def iteration(carry: tuple[Chains, Law], now: Schedule) -> tuple[tuple[Chains, Law], Log]:
         chains, law = carry
         keys, key_move, key_phi, key_pick = _split(chains.keys, 4)
-        prepared, pull = eqx.filter_vjp(solver_view, law.weights)
+        (prepared, log_prior), pull = eqx.filter_vjp(solver_view, law.weights)
 
         def evaluate(position: Array) -> tuple[Array, Array]:
             return blocks.evaluate(setup.likelihood, prepared, position)
@@ -142,8 +141,7 @@ def learn(
             slope = eqx.filter_grad(lambda view: -setup.likelihood.mean(picked, view, sound))(prepared)
             slope = jax.tree.map(lambda s: now.temperature * lax.pmean(s, AXIS), slope)
             slope = _zero_unless_finite(slope)
-            (gradient,) = pull(slope)
-            gradient = jax.tree.map(lambda g, p: g - p, gradient, jax.grad(log_prior)(law.weights))
+            (gradient,) = pull((slope, -jnp.ones_like(log_prior)))
             update, optimiser = setup.optimiser.update(gradient, law.optimiser)
             law = Law(optax.apply_updates(law.weights, update), optimiser)
         log_step = adapt(chains.log_step, info, now.adaptation)

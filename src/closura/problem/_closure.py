@@ -53,7 +53,8 @@ class MLP:
     - `dissipative`: x f(x) >= 0 in the first input (a damper never drives)
 
     A prior keeps the law tame where there are no data: `decay` (Gaussian on the weights, this is their precision) or
-    `smoothness` (precision of the law's curvature, in the closure's own units).
+    `smoothness` (precision of the law's curvature, in the closure's own units; for laws of one input a weak one, 0.001,
+    unless you say otherwise).
     """
 
     inputs: int = 1
@@ -67,7 +68,7 @@ class MLP:
     increasing: bool = False
     dissipative: bool = False
     decay: float = 0.0
-    smoothness: float = 0.0
+    smoothness: float | None = None
     table: int | None = None
 
     def __post_init__(self) -> None:
@@ -75,7 +76,7 @@ class MLP:
             raise ValueError("MLP: inputs, width and depth must be at least 1")
         if self.activation not in ACTIVATIONS:
             raise ValueError(f"MLP: activation {self.activation!r} is not one of {', '.join(ACTIVATIONS)}")
-        if self.decay < 0 or self.smoothness < 0:
+        if self.decay < 0 or self.curvature_precision < 0:
             raise ValueError("MLP: decay and smoothness are precisions and cannot be negative")
         if self.smoothness and self.inputs > 1:
             raise ValueError("MLP: smoothness is for closures of one input; use decay")
@@ -91,6 +92,11 @@ class MLP:
                 "MLP: increasing and dissipative go together with one input only (a dissipative law is zero wherever its "
                 "first input is, so there it cannot grow with the others); choose one"
             )
+
+    @property
+    def curvature_precision(self) -> float:
+        """The precision of the curvature; a weak one by default, where there is one input."""
+        return (0.001 if self.inputs == 1 else 0.0) if self.smoothness is None else self.smoothness
 
     @property
     def nodes(self) -> int:
@@ -174,18 +180,21 @@ class Closure(eqx.Module):
         table = curve(axes[0], value, spec.increasing) if spec.inputs == 1 else surface(axes, value)  # type: ignore[arg-type]
         return Tabulated(table, self.scaling, spec)
 
-    def log_prior(self, range_: Range) -> Float[Array, ""]:
-        """Log density of the weights (`decay`) and of the law's curvature over its range (`smoothness`), up to a constant."""
+    def log_prior(self, range_: Range, view: "Closure | Tabulated") -> Float[Array, ""]:
+        """Log density of the weights (`decay`) and of the law's curvature over its range (`smoothness`), up to a constant.
+
+        The curvature is that of `view`, the law as prepared: the network is not called again for it.
+        """
         spec, total = self.spec, jnp.zeros(())
         if spec.decay:
             squares = [jnp.sum(w**2) for w in jax.tree.leaves(eqx.filter(self.network, eqx.is_inexact_array))]
             total = total - 0.5 * spec.decay * sum(squares)
-        if spec.smoothness:
+        if spec.curvature_precision:
             x = jnp.linspace(range_.low[0], range_.high[0], 65)
             step = (x[1] - x[0]) / lax.stop_gradient(self.scaling.scale[0])
-            law = jax.vmap(self)(x) / lax.stop_gradient(self.scaling.output)
+            law = jax.vmap(view)(x) / lax.stop_gradient(self.scaling.output)
             bend = (law[2:] - 2 * law[1:-1] + law[:-2]) / step**2
-            total = total - 0.5 * spec.smoothness * jnp.sum(bend**2) * step
+            total = total - 0.5 * spec.curvature_precision * jnp.sum(bend**2) * step
         return total
 
 
@@ -270,7 +279,7 @@ class KnownClosure(eqx.Module):
     def prepare(self, range_: Range) -> "KnownClosure":
         return self
 
-    def log_prior(self, range_: Range) -> Float[Array, ""]:
+    def log_prior(self, range_: Range, view: Any) -> Float[Array, ""]:
         return jnp.zeros(())
 
 

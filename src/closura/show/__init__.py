@@ -1,8 +1,10 @@
-"""Figures and the HTML report of a run, drawn from a `View` and nothing else."""
+"""Figures and the HTML report of a run, drawn from a `View` and nothing else.
+
+matplotlib takes a while to load; a fit does not wait for it.
+"""
 
 from pathlib import Path
 
-from ._report import write_report as write_report
 from ._view import ClosureView as ClosureView
 from ._view import View as View
 
@@ -11,6 +13,13 @@ FIGURE_NAMES = ("population", "trajectories", "closure", "traces", "hyper_traces
 
 def save_figures(view: View, folder: Path) -> dict[str, Path]:
     """All figures that apply, as PNG files."""
-    from ._figures import save_figures as save  # matplotlib takes a while to load; a fit must not wait for it
+    from ._figures import save_figures as save
 
     return save(view, folder)
+
+
+def write_report(view: View, figures: dict[str, Path], path: Path) -> None:
+    """One self-contained page: the verdict first, then figures and tables."""
+    from ._report import write_report as write
+
+    write(view, figures, path)
