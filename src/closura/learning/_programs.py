@@ -19,7 +19,7 @@ from jax.sharding import PartitionSpec as Spec
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..forward import Likelihood
-from ..population import Population
+from ..population import Population, uniforms
 from ..problem import Range, prepare
 from ..sampling import BLOCKS, Ensemble, GroupKeys, adapt, init, step
 from ._settings import Settings
@@ -238,7 +238,7 @@ def _pick(keys: GroupKeys, tree: Any, count: int) -> Any:
 
     def one_group(key: PRNGKeyArray, group: Any) -> Any:
         chains = jax.tree.leaves(group)[0].shape[0]
-        chosen = (jr.randint(key, (), 0, chains) + jnp.arange(min(count, chains))) % chains
+        chosen = (jnp.floor(chains * uniforms(key, ())[0]).astype(int) + jnp.arange(min(count, chains))) % chains
         return jax.tree.map(lambda a: a[chosen], group)
 
     return jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), jax.vmap(one_group)(keys, tree))

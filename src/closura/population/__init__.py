@@ -7,3 +7,5 @@ from ._population import Population as Population
 from ._population import draw_log_variance as draw_log_variance
 from ._population import log_prior as log_prior
 from ._population import population as population
+from ._random import normal as normal
+from ._random import uniforms as uniforms

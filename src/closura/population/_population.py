@@ -14,6 +14,7 @@ from jax import lax
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..problem import Parameters
+from ._random import normal, uniforms
 
 TRIES = 5
 
@@ -53,21 +54,20 @@ class Diagonal(eqx.Module):
 
     def noise(self, key: PRNGKeyArray, chains: int) -> Any:
         """The randomness of `chains` Gibbs draws, drawn at once."""
-        key_mu, key_tau = jr.split(key)
         shape = (chains, *self.mean.shape)
-        tiny = jnp.finfo(self.mean.dtype).tiny
-        return jr.normal(key_mu, shape), jr.uniform(key_tau, (*shape, TRIES, 2), minval=tiny)
+        for_mu, for_tau = uniforms(key, shape, (*shape, TRIES, 2))
+        return normal(for_mu), for_tau
 
     def gibbs(self, noise: Any, theta: Float[Array, "system parameter"], phi: Phi) -> Phi:
         """Draw phi given theta of all systems: mu exactly, then log tau exactly."""
-        normal, uniform = noise
+        for_mu, for_tau = noise
         count = theta.shape[0]
         precision = count * jnp.exp(-phi.log_tau) + 1 / self.mean_variance
         center = (jnp.exp(-phi.log_tau) * jnp.sum(theta, axis=0) + self.mean / self.mean_variance) / precision
-        mu = center + normal / jnp.sqrt(precision)
+        mu = center + for_mu / jnp.sqrt(precision)
         squares = jnp.sum((theta - mu) ** 2, axis=0)
         log_tau = jax.vmap(draw_log_variance, in_axes=(0, 0, 0, None, 0, 0))(
-            uniform, phi.log_tau, squares, count, self.log_variance, self.log_variance_variance
+            for_tau, phi.log_tau, squares, count, self.log_variance, self.log_variance_variance
         )
         return Phi(mu, log_tau)
 
@@ -158,14 +158,19 @@ def draw_log_variance(
     # Where the tangents meet the roof.
     from_left = left + (top - log_density(left)) / up
     from_right = right + (top - log_density(right)) / down
-    masses = jnp.stack([1 / up, from_right - from_left, -1 / down])
-    place, threshold = uniform.T
-    ends = jnp.cumsum(masses)
-    piece = jnp.sum((place * ends[2])[:, None] > ends[:2], axis=-1)
+    rising, flat, falling = 1 / up, from_right - from_left, -1 / down
+    drawn, threshold = uniform.T
+    place = drawn * (rising + flat + falling)
+    before, after = place <= rising, place > rising + flat
     # How far into its piece: again uniform.
-    u = (place * ends[2] - jnp.where(piece == 0, 0.0, ends[piece - 1])) / masses[piece]
+    start = jnp.where(before, 0.0, jnp.where(after, rising + flat, rising))
+    u = (place - start) / jnp.where(before, rising, jnp.where(after, falling, flat))
     tail = jnp.log(u)
-    x = jnp.where(piece == 0, from_left + tail / up, from_left + u * (from_right - from_left))
-    x = jnp.where(piece == 2, from_right + tail / down, x)
-    accepted = jnp.log(threshold) <= log_density(x) - (top + jnp.where(piece == 1, 0.0, tail))
-    return jnp.where(jnp.any(accepted), x[jnp.argmax(accepted)], current)
+    x = jnp.where(before, from_left + tail / up, from_left + u * flat)
+    x = jnp.where(after, from_right + tail / down, x)
+    accepted = jnp.log(threshold) <= log_density(x) - (top + jnp.where(before | after, tail, 0.0))
+    # The first that was accepted; plain selections fuse, a look-up does not.
+    kept = current
+    for i in reversed(range(len(uniform))):
+        kept = jnp.where(accepted[i], x[i], kept)
+    return kept

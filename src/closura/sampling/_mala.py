@@ -18,9 +18,10 @@ from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import jax.random as jr
 from jax import lax
 from jaxtyping import Array, Bool, Float, Key, PRNGKeyArray
+
+from ..population import normal, uniforms
 
 TARGET_ACCEPTANCE = 0.574
 GroupKeys = Key[Array, " group"]
@@ -103,8 +104,8 @@ class Noise(NamedTuple):
 
 def _noise(keys: GroupKeys, shape: tuple[int, ...]) -> Noise:
     def one_group(key: PRNGKeyArray) -> Noise:
-        key_normal, key_uniform = jr.split(key)
-        return Noise(jr.normal(key_normal, shape[1:]), jnp.log(jr.uniform(key_uniform, shape[1:3])))
+        step, acceptance = uniforms(key, shape[1:], shape[1:3])
+        return Noise(normal(step), jnp.log(acceptance))
 
     return jax.vmap(one_group)(keys)
 
