@@ -15,7 +15,7 @@ DRAWS = 60_000
 
 def quadrature(squares, count, mean, variance):
     """Mean and variance of the conditional of log tau, on a fine grid."""
-    x = np.linspace(mean - 30, mean + 30, 400_001)
+    x = np.linspace(mean - 60, mean + 60, 1_600_001)
     with np.errstate(over="ignore"):
         log_density = -0.5 * ((x - mean) ** 2 / variance + count * x + squares * np.exp(-x))
     weight = np.exp(log_density - log_density.max())
@@ -26,7 +26,17 @@ def quadrature(squares, count, mean, variance):
 
 @pytest.mark.parametrize(
     ("squares", "count", "mean", "variance"),
-    [(0.6, 20, -3.9, 0.4), (40.0, 20, 0.0, 0.08), (1e-4, 1, 0.0, 1.0), (500.0, 1000, -1.0, 2.0), (30.0, 2, -6.0, 0.5)],
+    [
+        *[
+            (0.6, 20, -3.9, 0.4),
+            (40.0, 20, 0.0, 0.08),
+            (1e-4, 1, 0.0, 1.0),
+            (500.0, 1000, -1.0, 2.0),
+            (30.0, 2, -6.0, 0.5),
+        ],
+        # far from what the hyperprior expects
+        *[(2e13, 20, -1.4, 1.0), (1e12, 1, 0.0, 25.0), (0.0, 20, 0.0, 1.0), (1e-12, 5, 0.0, 4.0)],
+    ],
 )
 def test_log_variance_is_drawn_exactly(squares, count, mean, variance):
     given = (jnp.asarray(mean), jnp.asarray(variance))

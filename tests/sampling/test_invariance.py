@@ -176,3 +176,12 @@ def test_covariance_is_of_each_group_alone():
     found = np.asarray(ensemble_covariance(position, shrink=False))
     expected = np.stack([[np.cov(np.asarray(position[g, :, b]).T, bias=True) for b in range(2)] for g in range(3)])
     np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4)
+
+
+def test_covariance_works_in_any_units():
+    position = jr.normal(jr.key(0), (1, 20, 1, 3))
+    units = jnp.asarray([1.0, 1e-12, 1e6])
+    factor = cholesky(ensemble_covariance(position))
+    np.testing.assert_allclose(
+        cholesky(ensemble_covariance(position * units)), factor * units[:, None], rtol=1e-3, atol=0
+    )

@@ -38,10 +38,11 @@ class Chains(NamedTuple):
 
 
 class Law(NamedTuple):
-    """The trainable part of the closures, by name, and its optimiser."""
+    """The trainable part of the closures, by name, its optimiser, and how large gradients have lately been."""
 
     weights: Any
     optimiser: Any
+    gradient_size: Float[Array, ""]
 
 
 class Setup(eqx.Module):
@@ -72,6 +73,7 @@ class Log(NamedTuple):
     """What an iteration tells; averages over chains and systems."""
 
     loglik: Float[Array, " iteration"]
+    log_joint: Float[Array, " iteration"]
     acceptance: Float[Array, " iteration"]
     step_size: Float[Array, " iteration"]
     nonfinite: Float[Array, " iteration"]
@@ -140,12 +142,10 @@ def learn(
             # Fisher's identity: the mean of this over posterior draws is the slope of the marginal likelihood.
             slope = eqx.filter_grad(lambda view: -setup.likelihood.mean(picked, view, sound))(prepared)
             slope = jax.tree.map(lambda s: now.temperature * lax.pmean(s, AXIS), slope)
-            slope = _zero_unless_finite(slope)
             (gradient,) = pull((slope, -jnp.ones_like(log_prior)))
-            update, optimiser = setup.optimiser.update(gradient, law.optimiser)
-            law = Law(optax.apply_updates(law.weights, update), optimiser)
+            law = _improve(setup.optimiser, law, gradient)
         log_step = adapt(chains.log_step, info, now.adaptation)
-        return (Chains(keys, ensemble, phi, log_step), law), _log(ensemble, info, log_step)
+        return (Chains(keys, ensemble, phi, log_step), law), _log(blocks, ensemble, phi, info, log_step)
 
     (chains, law), log = lax.scan(iteration, (chains, law), schedule)
     return chains, law, _everywhere(log)
@@ -187,7 +187,7 @@ def sample(
         )
         phi = blocks.gibbs(key_phi, ensemble.position, chains.phi)
         log_step = adapt(chains.log_step, info, rate)
-        return Chains(keys, ensemble, phi, log_step), _log(ensemble, info, log_step)
+        return Chains(keys, ensemble, phi, log_step), _log(blocks, ensemble, phi, info, log_step)
 
     def keep(chains: Chains, rates: Array) -> tuple[Chains, tuple[Draws, Log]]:
         chains, log = lax.scan(iteration, chains, rates)
@@ -244,15 +244,33 @@ def _pick(keys: GroupKeys, tree: Any, count: int) -> Any:
     return jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), jax.vmap(one_group)(keys, tree))
 
 
-def _zero_unless_finite(tree: Any) -> Any:
-    """A gradient that is not finite teaches nothing: skip it."""
-    fine = jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(tree)]))
-    return jax.tree.map(lambda leaf: jnp.where(fine, leaf, 0.0), tree)
+def _improve(optimiser: Any, law: Law, gradient: Any) -> Law:
+    """One step of the optimiser, on a gradient in units of its own recent size and cut off at ten of them.
+
+    Adam does not mind the units, but it remembers a single huge gradient for thousands of iterations, and chains that come
+    in from far away make such gradients. One that is not finite teaches nothing: that step is skipped.
+    """
+    largest = jnp.max(jnp.stack([jnp.max(jnp.abs(g)) for g in jax.tree.leaves(gradient)]))
+    fine = jnp.isfinite(largest) & (largest > 0)
+    largest = jnp.where(fine, largest, 1.0)
+    size = largest * optax.global_norm(jax.tree.map(lambda g: g / largest, gradient))
+    usual = jnp.where(law.gradient_size > 0, law.gradient_size, size)
+    usual = usual * jnp.minimum(10.0, size / usual) ** 0.1
+    factor = jnp.minimum(10.0, size / usual) / size
+    update, state = optimiser.update(jax.tree.map(lambda g: g * factor, gradient), law.optimiser)
+    stepped = Law(optax.apply_updates(law.weights, update), state, usual)
+    return jax.tree.map(lambda new, old: jnp.where(fine, new, old), stepped, law)
 
 
-def _log(ensemble: Ensemble, info: Any, log_step: Array) -> Log:
+def _log(blocks: Any, ensemble: Ensemble, phi: Any, info: Any, log_step: Array) -> Log:
+    """Averages; the log densities over chains where they are finite."""
+    loglik = jnp.sum(ensemble.loglik, axis=-1)
+    joint = loglik + blocks.log_prior(ensemble.position, phi)
+    sound = jnp.isfinite(joint)
+    count = jnp.maximum(1, jnp.sum(sound))
     return Log(
-        jnp.mean(jnp.sum(ensemble.loglik, axis=-1)),
+        jnp.sum(jnp.where(sound, loglik, 0.0)) / count,
+        jnp.sum(jnp.where(sound, joint, 0.0)) / count,
         jnp.mean(info.acceptance),
         jnp.mean(jnp.exp(log_step)),
         jnp.mean(1.0 - info.finite),

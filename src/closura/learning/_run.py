@@ -42,6 +42,7 @@ from ._start import (
     check_physics,
     finite_rows,
     outside_share,
+    pace_of,
     start_laws,
     table_range,
 )
@@ -77,9 +78,10 @@ def make_plan(settings: Settings, numbers: int) -> Plan:
     draws = max(1, settings.draws * settings.thin // thin)
     chunks = -(-settings.iterations // size)
     learn_chunk = -(-settings.iterations // chunks)
-    sample_chunks = -(-draws * thin // size)
+    sample_chunks = -(-draws // max(1, min(draws, size // thin)))
     keep = -(-draws // sample_chunks)
-    settle_chunks = -(-settings.settle // (keep * thin))
+    # At least two: the last one finds step sizes for the preconditioner that the others found.
+    settle_chunks = max(2, -(-settings.settle // (keep * thin))) if settings.settle else 0
     return Plan(
         learn_chunk,
         chunks * learn_chunk,
@@ -103,13 +105,13 @@ class Run:
         key_laws, key_chains = jr.split(jr.key(settings.seed))
 
         theta, phi, keys, log_step, factor = jax.jit(lambda key: self._first_state(prior, key, systems))(key_chains)
-        laws, self.ranges = start_laws(target.forward, theta[:, 0], key_laws)
+        laws, self.ranges = start_laws(target.forward, theta[:, 0], key_laws, pace_of(problem, self.data))
         check_physics(target.forward, laws)
         self.setup = Setup(target, prior, laws, settings)
         self.mesh = Mesh(np.array(jax.devices()[: self._device_count()]), (AXIS,))
         position, phi = self.setup.blocks.pack(theta, phi)
         weights = weights_of(laws)
-        self.law = Law(weights, jax.jit(self.setup.optimiser.init)(weights))
+        self.law = Law(weights, jax.jit(self.setup.optimiser.init)(weights), jnp.zeros(()))
         # Nothing is evaluated yet: the first iteration does that.
         nothing = np.full(position.shape[:3], -np.inf, position.dtype), np.zeros(position.shape, position.dtype)
         blank = Ensemble(position, *map(jnp.asarray, nothing))
@@ -162,8 +164,7 @@ class Run:
                 f"the closure's weights are no longer finite after iteration {self.iteration}; lower learning_rate "
                 f"(now {self.settings.learning_rate:g}), or give the closure structure (odd, dissipative, decay)"
             )
-        if self.iteration < learned or self.phase != "learn":
-            self._follow_visited()
+        self._follow_visited()
         return logged
 
     def _sample_chunk(self) -> dict[str, np.ndarray]:
@@ -185,7 +186,7 @@ class Run:
             self.theta_draws.append(theta)
             self.phi_draws.append(phi)
             self._extend_if_needed()
-        else:
+        elif self.phase == "settle":  # after the last chunk of settling nothing changes any more
             self._tune(theta, phi)
         return logged
 
@@ -259,7 +260,7 @@ class Run:
         if not self.finished or self.extended >= self.settings.extend:
             return
         check = self.convergence()
-        if not (check.rhat_max < 1.01 and min(check.ess_bulk.min(), check.ess_tail.min()) > 400):
+        if not check.enough:
             self.extended += 1
 
     # What a run knows -------------------------------------------------------------------------------------------------

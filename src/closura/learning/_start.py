@@ -68,20 +68,30 @@ def table_range(inputs: np.ndarray) -> Range:
     return Range(jnp.asarray(low - margin, float), jnp.asarray(high + margin, float))
 
 
-def start_laws(forward: Solver, theta: Array, key: PRNGKeyArray) -> tuple[dict[str, Any], dict[str, Range]]:
+def start_laws(
+    forward: Solver, theta: Array, key: PRNGKeyArray, pace: float = 1.0
+) -> tuple[dict[str, Any], dict[str, Range]]:
     """Closures with first weights and units taken from the problem itself, and the ranges of their tables.
 
-    Inputs are scaled by where trajectories of prior draws go when the law is absent. The output is scaled by how large a
-    law must be to matter: the size of the known right-hand side over its response to the law.
+    Inputs are scaled by where trajectories of prior draws go when the unknown laws are absent. The output is scaled by how
+    large a law must be to matter: the size of the known right-hand side over its response to the law. Where nothing moves
+    without the law, or nothing can be solved, laws of the size that makes things change at the data's `pace` take its place.
     """
     specs = forward.problem.closures
-    seen, without, change = jax.jit(jax.vmap(jax.vmap(lambda t: _without_laws(forward, t))))(theta)
+    unknown = [name for name, spec in specs.items() if not isinstance(spec, Known)]
+    survey = jax.jit(jax.vmap(jax.vmap(lambda t, sizes: _with_constant_laws(forward, t, sizes), (0, None)), (0, None)))
+    seen, without, change = jax.device_get(survey(theta, dict.fromkeys(unknown, 0.0)))
+    outputs = {name: _output_scale(without, change[name], pace) for name in unknown}
     inputs = finite_rows(seen)
+    if unknown and any(_says_little(seen[name]) for name in unknown):
+        signs = (1.0,) if any(specs[name].positive for name in unknown) else (1.0, -1.0)  # type: ignore[union-attr]
+        more = [finite_rows(survey(theta, {n: sign * outputs[n] for n in unknown})[0]) for sign in signs]
+        inputs = {name: np.concatenate([inputs[name], *(rows[name] for rows in more)]) for name in inputs}
     scalings = {}
     for name in specs:
         low, high = spread_of(inputs[name], 0.95)
-        output = _output_scale(np.asarray(without), np.asarray(change[name]))
-        scalings[name] = Scaling(*(jnp.asarray(x, float) for x in ((low + high) / 2, (high - low) / 2, output)))
+        numbers = (low + high) / 2, (high - low) / 2, outputs.get(name, 1.0)
+        scalings[name] = Scaling(*(jnp.asarray(x, float) for x in numbers))
 
     @eqx.filter_jit
     def build(key: PRNGKeyArray, scalings: dict[str, Scaling]) -> dict[str, Any]:
@@ -91,32 +101,55 @@ def start_laws(forward: Solver, theta: Array, key: PRNGKeyArray) -> tuple[dict[s
     return build(key, scalings), {name: table_range(x) for name, x in inputs.items()}
 
 
-def _without_laws(forward: Solver, theta: Array) -> tuple[dict[str, Array], Array, dict[str, Array]]:
-    """One system with all laws zero: inputs they would get, right-hand side, and its change when one of them is one."""
+def _with_constant_laws(
+    forward: Solver, theta: Array, sizes: dict[str, Any]
+) -> tuple[dict[str, Array], Array, dict[str, Array]]:
+    """One system with its unknown laws constant: inputs they get, right-hand side, and its change when one grows by one."""
     problem = forward.problem
     times = jnp.asarray(problem.times, float)
-    absent = {name: _constant(0.0, spec.inputs) for name, spec in problem.closures.items()}
-    path = tuple(forward.trajectory(theta, absent).T)
 
-    def rates(laws: dict[str, Any]) -> Array:
-        return jnp.stack(jax.vmap(problem.rate(theta, laws))(times, path), axis=-1)
+    def rates(path: Any, sizes: dict[str, Any]) -> Array:
+        return jnp.stack(jax.vmap(problem.rate(theta, _constant_laws(problem, sizes)))(times, path), axis=-1)
 
-    without = rates(absent)
-    change = {name: rates(absent | {name: _constant(1.0, absent[name].spec.inputs)}) - without for name in absent}
-    return forward.visited(theta, absent), without, change
-
-
-def _constant(value: float, inputs: int) -> Any:
-    return Known(lambda *x: jnp.full(jnp.shape(x[0]), value, dtype=float), inputs).build(
-        jr.key(0), unit_scaling(inputs)
-    )
+    laws = _constant_laws(problem, sizes)
+    path = tuple(forward.trajectory(theta, laws).T)
+    rate = rates(path, sizes)
+    change = {name: rates(path, sizes | {name: sizes[name] + 1.0}) - rate for name in sizes}
+    return forward.visited(theta, laws), rate, change
 
 
-def _output_scale(without: np.ndarray, change: np.ndarray) -> float:
+def _constant_laws(problem: ODE, sizes: dict[str, Any]) -> dict[str, Any]:
+    """Every law of a problem, the unknown ones constant."""
+    specs = problem.closures
+    constant = {
+        n: Known(lambda *x, c=c: jnp.full(jnp.shape(x[0]), c, dtype=float), specs[n].inputs) for n, c in sizes.items()
+    }
+    return {n: (specs | constant)[n].build(jr.key(0), unit_scaling(spec.inputs)) for n, spec in specs.items()}
+
+
+def pace_of(problem: ODE, data: Observations) -> float:
+    """How fast observed quantities change: the span of their values over that of their times."""
+    value = np.asarray(data.value)[np.asarray(data.mask)]
+    pace = float(np.ptp(value)) / (problem.span[1] - problem.span[0]) if value.size else 0.0
+    return pace if np.isfinite(pace) and pace > 0 else 1.0
+
+
+def _says_little(seen: Any) -> bool:
+    """Most calls failed, or all were made with the same input."""
+    flat = np.asarray(seen).reshape(-1, seen.shape[-1])
+    sound = flat[np.isfinite(flat).all(axis=1)]
+    if len(sound) < len(flat) / 2:
+        return True
+    low, high = np.quantile(sound, [0.025, 0.975], axis=0) if len(sound) else (np.zeros(1), np.zeros(1))
+    return bool(np.any(high - low <= 1e-3 * np.maximum(np.abs(low), np.abs(high))))
+
+
+def _output_scale(without: np.ndarray, change: np.ndarray, pace: float) -> float:
     feels = np.isfinite(change) & np.isfinite(without) & (np.abs(change) > 0)
     if not feels.any():
         return 1.0
-    ratio = np.median(np.abs(without[feels])) / np.median(np.abs(change[feels]))
+    needed = np.median(np.abs(without[feels])) or pace
+    ratio = needed / np.median(np.abs(change[feels]))
     return float(ratio) if np.isfinite(ratio) and ratio > 0 else 1.0
 
 

@@ -146,12 +146,13 @@ def draw_log_variance(
     def curvature(x: Array) -> Array:
         return 1 / variance + 0.5 * squares * jnp.exp(-x)
 
-    def newton(_: Any, x: Array) -> Array:
-        # A full step overshoots where exp(-x) is steep: at most two units at a time.
-        return x + jnp.clip(slope(x) / curvature(x), -2.0, 2.0)
-
-    balance = jnp.log(jnp.maximum(squares, 1e-30) / count)
-    mode = lax.fori_loop(0, 12, newton, jnp.clip(balance, mean - 10.0, mean + 10.0))
+    # At the mode y = variance squares exp(-x) / 2 solves y + log y = b. In z = log y that is convex and rising, and Newton
+    # from the right of its root (where this starts) gets there without ever overshooting.
+    log_scale = jnp.log(0.5 * variance * jnp.maximum(squares, 1e-30))
+    b = log_scale - mean + 0.5 * variance * count
+    first = jnp.where(b > 1.0, jnp.log(jnp.maximum(b, 1.0)), b)
+    z = lax.fori_loop(0, 6, lambda _, z: z - (jnp.exp(z) + z - b) / (jnp.exp(z) + 1.0), first)
+    mode = jnp.where(z < 0.0, mean - 0.5 * variance * count + jnp.exp(z), log_scale - z)
     reach = 1.2 / jnp.sqrt(curvature(mode))
     top, left, right = log_density(mode), mode - reach, mode + reach
     up, down = slope(left), slope(right)

@@ -53,8 +53,8 @@ class MLP:
     - `dissipative`: x f(x) >= 0 in the first input (a damper never drives)
 
     A prior keeps the law tame where there are no data: `decay` (Gaussian on the weights, this is their precision) or
-    `smoothness` (precision of the law's curvature, in the closure's own units; for laws of one input a weak one, 0.001,
-    unless you say otherwise).
+    `smoothness` (precision of the law's curvature over the range where it is used, in units of that range and of how large
+    a law must be to matter; for laws of one input a weak one, 0.0003, unless you say otherwise).
     """
 
     inputs: int = 1
@@ -96,7 +96,7 @@ class MLP:
     @property
     def curvature_precision(self) -> float:
         """The precision of the curvature; a weak one by default, where there is one input."""
-        return (0.001 if self.inputs == 1 else 0.0) if self.smoothness is None else self.smoothness
+        return (0.0003 if self.inputs == 1 else 0.0) if self.smoothness is None else self.smoothness
 
     @property
     def nodes(self) -> int:
@@ -131,6 +131,7 @@ class MonotoneNetwork(eqx.Module):
         sizes = [spec.inputs] + [spec.width] * spec.depth + [1]
         keys = jr.split(key, 2 * len(sizes))
         self.weights = [jr.normal(k, (m, n)) for k, n, m in zip(keys, sizes[:-1], sizes[1:])]
+        self.weights[-1] = self.weights[-1] - 5.0  # nearly no law at first
         self.biases = [jr.normal(k, (m,)) for k, m in zip(keys[len(sizes) :], sizes[1:-1])] + [jnp.zeros(1)]
         self.line = jnp.full((spec.inputs,), -3.0)
 
@@ -191,7 +192,7 @@ class Closure(eqx.Module):
             total = total - 0.5 * spec.decay * sum(squares)
         if spec.curvature_precision:
             x = jnp.linspace(range_.low[0], range_.high[0], 65)
-            step = (x[1] - x[0]) / lax.stop_gradient(self.scaling.scale[0])
+            step = 2.0 / (x.shape[0] - 1)  # in half-widths of the range
             law = jax.vmap(view)(x) / lax.stop_gradient(self.scaling.output)
             bend = (law[2:] - 2 * law[1:-1] + law[:-2]) / step**2
             total = total - 0.5 * spec.curvature_precision * jnp.sum(bend**2) * step

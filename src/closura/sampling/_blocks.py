@@ -40,6 +40,11 @@ class SystemBlocks:
     def prior(self, position: Array, phi: Any) -> tuple[Array, Array]:
         return jax.vmap(jax.vmap(lambda theta, phi: log_prior(self.population, theta, phi)))(position, phi)
 
+    def log_prior(self, position: Array, phi: Any) -> Array:
+        """log p(theta | phi) + log p(phi) of every chain."""
+        above = jax.vmap(jax.vmap(self.population.log_hyperprior))(phi) if phi else 0.0
+        return jnp.sum(self.prior(position, phi)[0], axis=-1) + above
+
     def gibbs(self, keys: GroupKeys, position: Array, phi: Any) -> Any:
         """New phi for every chain; `keys` is one a group."""
         noise = jax.vmap(lambda key: self.population.noise(key, position.shape[1]))(keys)
@@ -74,6 +79,9 @@ class JointBlocks:
     def prior(self, position: Array, phi: Any) -> tuple[Array, Array]:
         value, slope = jax.vmap(jax.vmap(jax.value_and_grad(self._log_joint)))(position[..., 0, :])
         return value[..., None], slope[..., None, :]
+
+    def log_prior(self, position: Array, phi: Any) -> Array:
+        return jnp.sum(self.prior(position, phi)[0], axis=-1)
 
     def _log_joint(self, flat: Array) -> Array:
         theta, phi = self.unpack(flat[None], ())

@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+RHAT_LIMIT, ESS_LEAST = 1.01, 400
+
 
 class Convergence(NamedTuple):
     rhat: np.ndarray
@@ -22,6 +24,12 @@ class Convergence(NamedTuple):
     def rhat_max(self) -> float:
         figures = np.fmax(self.rhat, self.rhat_nested)
         return float(np.fmax.reduce(figures)) if figures.size else float("nan")
+
+    @property
+    def enough(self) -> bool:
+        """Do these draws suffice? Where a figure cannot be computed (a parameter that never moved), they do not."""
+        ess = np.minimum(self.ess_bulk, self.ess_tail)
+        return bool(self.rhat_max < RHAT_LIMIT and np.all(ess > ESS_LEAST))
 
 
 def convergence(draws: np.ndarray, groups: np.ndarray) -> Convergence:

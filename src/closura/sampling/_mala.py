@@ -24,6 +24,7 @@ from jaxtyping import Array, Bool, Float, Key, PRNGKeyArray
 from ..population import normal, uniforms
 
 TARGET_ACCEPTANCE = 0.574
+SMALLEST = 1e-35  # variances of parameters in any units are larger, float32 can hold it
 GroupKeys = Key[Array, " group"]
 Covariance = Literal["halves", "self", "frozen"]
 
@@ -161,7 +162,7 @@ def ensemble_covariance(
     variance = jnp.diagonal(sample, axis1=-2, axis2=-1)
     diagonal = variance[..., None] * jnp.eye(dim)
     weight = dim / (dim + chains) if shrink else 0.0
-    return (1 - weight) * sample + weight * diagonal + 1e-6 * diagonal + 1e-12 * jnp.eye(dim)
+    return (1 - weight) * sample + weight * diagonal + 1e-6 * diagonal + SMALLEST * jnp.eye(dim)
 
 
 def cholesky(matrix: Float[Array, "*batch dim dim"]) -> Float[Array, "*batch dim dim"]:
@@ -174,7 +175,7 @@ def cholesky(matrix: Float[Array, "*batch dim dim"]) -> Float[Array, "*batch dim
         row: list[Array] = []
         for j in range(i + 1):
             rest = matrix[..., i, j] - sum((a * b for a, b in zip(row, rows[j] if j < i else row)), jnp.zeros(()))
-            row.append(jnp.sqrt(jnp.maximum(rest, 1e-30)) if i == j else rest / rows[j][j])
+            row.append(jnp.sqrt(jnp.maximum(rest, SMALLEST)) if i == j else rest / rows[j][j])
         rows.append(row)
     zero = jnp.zeros_like(matrix[..., 0, 0])
     return jnp.stack([jnp.stack(row + [zero] * (dim - len(row)), axis=-1) for row in rows], axis=-2)
