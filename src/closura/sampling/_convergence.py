@@ -2,8 +2,8 @@
 
 Two R-hats, the larger counts. Rank-normalised split R-hat over all chains (Vehtari et al. 2021) sees any single chain that
 stands apart. Nested R-hat over groups (Margossian et al. 2024) compares groups, which share neither starting point nor
-preconditioner, and stays meaningful when there are many short chains. All groups share the learned closure: neither can
-see an error in that.
+preconditioner; chains of a group start apart, so alone it would not notice that nothing moves. All groups share the learned
+closure: neither can see an error in that.
 """
 
 import warnings
