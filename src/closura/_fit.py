@@ -56,8 +56,9 @@ def fit(
     chosen = make_settings(settings)
     if chosen.covariance == "self" and chosen.preconditioner is not None:
         warnings.warn(
-            "covariance='self' lets a chain's own position shape its proposal: the posterior comes out too narrow "
-            "(it is the published kernel, here for comparison); use covariance='halves'",
+            "covariance='self' lets a chain's own position shape its proposal, which biases the chains while the closure "
+            "is learned (kept draws use a frozen covariance and are not biased by it); it is the published kernel, here "
+            "for comparison: use covariance='halves'",
             stacklevel=2,
         )
     observations = data if isinstance(data, Observations) else read_table(data)

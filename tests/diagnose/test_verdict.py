@@ -14,9 +14,16 @@ SYSTEMS = ("A", "B", "C")
 SCALARS = 3 * 3 + 2 * 3
 
 
+def learned(loglik, tempered=0, **more):
+    """The log of learning, the likelihood tempered in its first iterations."""
+    count = len(loglik)
+    temperature = np.where(np.arange(count) < tempered, 0.5, 1.0)
+    return {"loglik": loglik, "temperature": temperature, "phase": np.full(count, "learn")} | more
+
+
 def make_run(**changes):
     """A finished run of three systems as the verdict sees it."""
-    learned = {"loglik": np.full(200, -10.0), "phase": np.full(200, "learn")}
+    sampled = {"loglik": np.full(50, 99.0), "temperature": np.ones(50), "phase": np.full(50, "sample")}
     run = {
         "settings": Settings(),
         "finished": True,
@@ -24,7 +31,7 @@ def make_run(**changes):
         "iteration": 1000,
         "total": 1000,
         "theta_draws": [np.zeros(1)],
-        "history": [learned, {"loglik": np.full(50, 99.0), "phase": np.full(50, "sample")}],
+        "history": [learned(np.full(200, -10.0)), sampled],
         "laws": {"f": SimpleNamespace(network=None)},
         "chains": SimpleNamespace(log_step=np.zeros((4, 3))),
         "nonfinite": 0,
@@ -94,6 +101,7 @@ def test_rhat_at_its_limit():
 def test_few_effective_draws(which):
     said = only_problem(verdict(check=make_check(**{which: 123.4})))
     assert "worth only 123 independent ones (should exceed 400): raise --draws or --chains" in said
+    assert "only 1 independent one (" in only_problem(verdict(check=make_check(**{which: 1.2})))
 
 
 @pytest.mark.parametrize(("phase", "doing"), [("learn", "learning the closure"), ("settle", "settling")])
@@ -112,11 +120,17 @@ def test_stopped_while_sampling():
     assert "R-hat is 1.200" in given.problems[1]
 
 
-def improving(rise):
-    """Log likelihoods that still rise by `rise` from the last third to the end, and a little noise."""
+NOTHING_TO_LEARN = [{}, {"f": SimpleNamespace()}]
+
+
+def rising(rise):
+    """A series that still rises by `rise` over the last sixth of its course, and a little noise."""
     noise = np.random.default_rng(0).normal(size=200)
-    loglik = -100 + noise + np.linspace(0, rise / 0.15, 200)
-    return [{"loglik": loglik, "phase": np.full(200, "learn")}]
+    return -100 + noise + np.linspace(0, rise / 0.15, 200)
+
+
+def improving(rise):
+    return [learned(rising(rise))]
 
 
 def test_closure_still_improving():
@@ -125,29 +139,118 @@ def test_closure_still_improving():
     assert "raise --iterations (now 1500)" in said
 
 
+def test_parameters_still_settling_under_a_flat_likelihood():
+    """Law and parameters trade off: the likelihood is as it was, the parameters move to where their population is."""
+    history = [learned(rising(0.0), log_joint=rising(20.0))]
+    said = only_problem(verdict(make_run(history=history)))
+    assert "The closure was still improving when learning ended (log joint density up by" in said
+    assert "raise --iterations (now 1500)" in said
+    assert verdict(make_run(history=[learned(rising(0.0), log_joint=rising(0.5))])).converged
+    both = only_problem(verdict(make_run(history=[learned(rising(10.0), log_joint=rising(20.0))])))
+    assert "log likelihood up by" in both
+    assert "and log joint density up by" in both
+
+
+def test_a_log_that_has_the_joint_density_only_later():
+    """As after a resume of a run that an older version began."""
+    first, second = learned(rising(20.0)[:100]), learned(rising(20.0)[100:], log_joint=np.zeros(100))
+    assert "(log likelihood up by" in only_problem(verdict(make_run(history=[first, second])))
+
+
 def test_a_gain_too_small_to_matter():
     assert verdict(make_run(history=improving(0.5))).converged
 
 
-def test_a_known_law_does_not_improve():
-    assert verdict(make_run(history=improving(20.0), laws={"f": SimpleNamespace()})).converged
+@pytest.mark.parametrize("laws", NOTHING_TO_LEARN)
+def test_a_known_law_does_not_improve(laws):
+    assert verdict(make_run(history=improving(20.0), laws=laws)).converged
 
 
-def test_likelihoods_that_are_not_finite_are_not_judged():
+def test_likelihoods_that_are_not_finite_are_left_out():
     history = improving(20.0)
+    history[0]["loglik"][150:170:5] = -np.inf, np.nan, np.inf, np.nan
+    assert "still improving" in only_problem(verdict(make_run(history=history)))
+    history = improving(0.0)
     history[0]["loglik"][150] = -np.inf
     assert verdict(make_run(history=history)).converged
 
 
-def test_short_learning_is_not_judged():
-    history = [{"loglik": np.arange(40.0), "phase": np.full(40, "learn")}]
-    assert verdict(make_run(history=history)).converged
+def test_a_rise_of_the_temperature_is_no_improvement():
+    loglik = np.where(np.arange(200) < 170, -500.0, -100.0) + np.random.default_rng(0).normal(size=200)
+    assert verdict(make_run(history=[learned(loglik, tempered=170)])).converged
+
+
+@pytest.mark.parametrize(
+    ("settings", "log", "counted", "advice"),
+    [
+        ({"iterations": 40}, learned(np.zeros(40)), "only 12 of the last 12", "Raise --iterations (now 40)."),
+        (
+            {"warmup": 0.95},
+            learned(np.zeros(200), tempered=190),
+            "only 10 of the last 60",
+            "Lower --warmup (now 0.95: the likelihood was tempered nearly to the end).",
+        ),
+        (
+            {"iterations": 30, "warmup": 1.0},
+            learned(np.zeros(30), tempered=30),
+            "only 0 of the last 9",
+            "Raise --iterations (now 30); lower --warmup (now 1: ",
+        ),
+        (
+            {},
+            learned(np.where(np.arange(200) < 150, 0.0, np.nan)),
+            "only 10 of the last 60",
+            "Where the likelihood was not finite, narrow the priors, lower dt, or choose a stiff integrator.",
+        ),
+        (
+            {},
+            learned(np.zeros(200), log_joint=np.full(200, np.nan)),
+            "only 0 of the last 60",
+            "Where the likelihood was not finite, ",
+        ),
+    ],
+)
+def test_learning_that_cannot_be_judged(settings, log, counted, advice):
+    run = make_run(settings=Settings(**settings), history=[log])
+    said = only_problem(verdict(run))
+    assert said.startswith(
+        f"Whether the closure had settled cannot be judged: {counted} iterations of learning can tell"
+    )
+    assert "and it takes 20. " + advice in said
+    for laws in NOTHING_TO_LEARN:
+        run.laws = laws
+        assert verdict(run).converged
 
 
 def test_misses_the_data():
-    said = only_remark(verdict(chi_square=9.0))
+    said = only_problem(verdict(chi_square=9.0))
     assert "misses the data by 3.0 noise standard deviations" in said
-    assert "sigma is stated too small, or the physics lacks something" in said
+    assert "the noise is larger than stated, physics is missing that the closure cannot supply, or learning got" in said
+    assert "Check sigma and the equation; raise --iterations (now 1500) or try another --seed" in said
+    for laws in NOTHING_TO_LEARN:
+        said = only_problem(verdict(make_run(laws=laws), chi_square=9.0))
+        assert "physics is missing, or the chains got stuck" in said
+
+
+def test_misses_the_data_a_little():
+    said = only_remark(verdict(chi_square=1.96))
+    assert "misses the data by 1.4 noise standard deviations" in said
+    assert "check whether sigma is stated too small" in said
+    assert verdict(chi_square=1.5).lines == ["Converged."]
+
+
+@pytest.mark.parametrize("chi_square", [np.nan, np.inf])
+def test_predictions_that_are_not_finite(chi_square):
+    said = only_problem(verdict(chi_square=chi_square))
+    assert "Whether the fit meets the data cannot be told" in said
+    assert "Narrow the priors" in said
+    nothing = SimpleNamespace(systems=(), counts=np.zeros(0, int))
+    assert verdict(make_run(data=nothing), chi_square=chi_square).converged
+
+
+def test_a_run_that_still_learns_is_held_to_nothing_else():
+    run = make_run(finished=False, phase="learn", iteration=40, theta_draws=[], history=[learned(np.arange(40.0))])
+    assert only_problem(verdict(run, chi_square=1e6)).startswith("Stopped at iteration 40")
 
 
 def test_calls_outside_the_table():
@@ -163,15 +266,38 @@ def test_proposals_without_a_solution():
     assert verdict(make_run(nonfinite=0.009 * evaluated)).lines == ["Converged."]
 
 
-def test_systems_with_one_observation():
-    run = make_run(data=SimpleNamespace(systems=SYSTEMS, counts=np.array([1, 1, 7])))
-    assert "2 systems have one observation" in only_remark(verdict(run))
+@pytest.mark.parametrize("figure", [np.nan, 5.0])
+def test_hardly_any_proposal_with_a_solution(figure):
+    """Whatever else is wrong has this cause, and advice on anything else would mislead."""
+    check = Convergence(*(np.full(SCALARS, figure) for _ in range(4)))
+    history = [learned(np.full(200, -np.inf))]
+    run = make_run(nonfinite=0.96 * 1000 * 64 * 3, history=history)
+    said = only_problem(verdict(run, check, chi_square=np.nan))
+    assert "96.0% of the proposals gave no finite solution" in said
+    assert "narrow the priors, lower dt, or choose a stiff integrator" in said
+    run.nonfinite = 0.94 * 1000 * 64 * 3
+    assert len(verdict(run, check, chi_square=np.nan).problems) > 1
+
+
+@pytest.mark.parametrize(
+    ("counts", "hierarchy", "words"),
+    [
+        ((1, 6, 7), True, "1 system has one observation: the population speaks for it."),
+        ((1, 1, 7), True, "2 systems have one observation: the population speaks for them."),
+        ((1, 6, 7), False, "1 system has one observation: the prior speaks for it."),
+    ],
+)
+def test_systems_with_one_observation(counts, hierarchy, words):
+    data = SimpleNamespace(systems=SYSTEMS, counts=np.array(counts))
+    assert only_remark(verdict(make_run(data=data, settings=Settings(hierarchy=hierarchy)))) == words
 
 
 def test_kernels_for_comparison():
     said = only_problem(verdict(make_run(settings=Settings(metropolis=False))))
     assert "metropolis=False leaves a discretisation error" in said
-    assert "biased" in only_remark(verdict(make_run(settings=Settings(covariance="self"))))
+    said = only_remark(verdict(make_run(settings=Settings(covariance="self"))))
+    assert "biased while its covariance moves with the chains, as it does while learning" in said
+    assert "kept draws use a frozen covariance and are not biased" in said
     assert "R-hat cannot compare" in only_remark(verdict(make_run(settings=Settings(groups=1))))
 
 
@@ -185,4 +311,6 @@ def test_some_figures_missing():
     """A scalar that never moved has no R-hat; the others are judged."""
     check = make_check(rhat=1.5, at=4)
     check.rhat[0] = check.rhat_nested[0] = check.ess_bulk[0] = np.nan
+    assert "worst for u0 of system B" in verdict(check=check).problems[0]
+    check.rhat_nested[4] = np.nan
     assert "worst for u0 of system B" in verdict(check=check).problems[0]

@@ -4,11 +4,16 @@ import warnings
 from copy import copy
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 import pytest
 
+import closura as cl
+from closura.forward import likelihood
+from closura.learning import Run, Settings
 from closura.problem import ProblemError
-from closura.result import restore, save, store
+from closura.result import collect, restore, save, store
 from closura.result._checkpoint import ASIDE
 
 pytestmark = pytest.mark.xdist_group("folder")
@@ -108,3 +113,43 @@ def test_saving_twice_gives_the_same_numbers(tmp_path, result):
     save(result, tmp_path / "b")
     for name in ("closure.csv", "summary.csv", "data.csv", "closure.eqx"):
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+
+
+# The fit and the data
+
+
+def oscillator() -> cl.ODE:
+    return cl.ODE(
+        lambda t, state, p: (state.v, -(p.omega**2) * state.u),
+        state=("u", "v"),
+        parameters={"omega": cl.Positive(guess=5.0)},
+        initial=lambda p: (1.0, 0.0),
+        span=(0.0, 4.0),
+        dt=0.1,
+        observed="u",
+        sigma=0.01,
+        integrator=cl.RK4(),
+    )
+
+
+def test_misfit_of_the_truth_between_grid_points():
+    """Data from the model itself leave its own noise; straight lines between grid points would miss them by twice that."""
+    problem, theta, random = oscillator(), np.log(5.0), np.random.default_rng(0)
+    counts = (120, 40)
+    parts = [{"system": str(k), "time": np.sort(random.uniform(0, 4, n)), "u": 0.0} for k, n in enumerate(counts)]
+    frame = pd.concat([pd.DataFrame(part) for part in parts], ignore_index=True)
+    where = cl.Observations.from_frame(frame).matched(problem.observed, problem.span, problem.sigma)
+    target = likelihood(problem, where)
+    exact = np.asarray(jax.jit(lambda t: target._batched(target.forward, {})(t)[0])(jnp.full((1, 2, 1), theta)))
+    frame["u"] = exact[where.mask] + random.normal(0, 0.01, len(frame))
+
+    settings = Settings(hierarchy=False, devices=1, iterations=20, chains=16, draws=4, extend=0)
+    run = Run(problem, cl.Observations.from_frame(frame), settings)
+    run.theta_draws = [np.full((4, 4, 4, 2, 1), theta)]
+    assert collect(run).metrics["residual_chi_square"] == pytest.approx(1.0, abs=0.25)
+
+
+def test_warning_of_the_published_kernel_is_true(fleet, tmp_path):
+    said = "biases the chains while the closure is learned .kept draws use a frozen covariance and are not biased by it"
+    with pytest.warns(UserWarning, match=said), pytest.raises(cl.DataError):
+        cl.fit(fleet[0], tmp_path / "absent.csv", covariance="self")

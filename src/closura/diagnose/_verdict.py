@@ -5,8 +5,13 @@ from typing import Any
 
 import numpy as np
 
-RHAT_LIMIT = 1.01
-ESS_LIMIT = 400
+from ..sampling import ESS_LEAST, RHAT_LIMIT
+
+# With so many failed proposals every other complaint has this one cause.
+HOPELESS = 0.95
+MAKE_SOLVABLE = "narrow the priors, lower dt, or choose a stiff integrator"
+# Iterations at full temperature near the end of learning that tell whether it had settled.
+LEARNING_LEAST = 20
 
 
 @dataclass
@@ -35,35 +40,49 @@ def judge(run: Any, check: Any, chi_square: float, outside: dict[str, float]) ->
             f"Stopped at iteration {run.iteration} of {run.total}, while {doing}: what follows is where the run stood. "
             "Go on with `closura resume` on its folder."
         )
-    if run.theta_draws:
-        _judge_chains(verdict, run, check)
+    failed = _failed_share(run)
+    if failed <= HOPELESS:
+        if run.theta_draws:
+            _judge_chains(verdict, run, check)
+        # While a run still learns there is nothing to hold against it but that it stopped.
+        if run.phase != "learn":
+            _judge_learning(verdict, run)
+            _judge_fit(verdict, run, chi_square)
     _judge_sampler(verdict, settings)
-    _judge_learning(verdict, run)
-    if chi_square > 2:
-        verdict.remarks.append(
-            f"The fit misses the data by {np.sqrt(chi_square):.1f} noise standard deviations (root mean square): sigma is "
-            "stated too small, or the physics lacks something the closure cannot supply."
-        )
     for name, share in outside.items():
         if share > 1e-3:
             verdict.remarks.append(
                 f"{share:.1%} of the calls of closure {name!r} lie outside its table, where it continues as a straight line."
             )
-    evaluated = run.iteration * settings.chains * run.chains.log_step.shape[1]
-    if evaluated and run.nonfinite > 0.01 * evaluated:
-        verdict.remarks.append(
-            f"{run.nonfinite / evaluated:.1%} of the proposals gave no finite solution and were rejected: narrow the priors, "
-            "lower dt, or choose a stiff integrator."
+    if failed > HOPELESS:
+        verdict.problems.append(
+            f"{failed:.1%} of the proposals gave no finite solution and were rejected, so that the chains hardly moved: "
+            f"{MAKE_SOLVABLE}."
         )
-    if np.any(run.data.counts < 2):
+    elif failed > 0.01:
         verdict.remarks.append(
-            f"{int(np.sum(run.data.counts < 2))} systems have one observation: the population speaks for them."
+            f"{failed:.1%} of the proposals gave no finite solution and were rejected: {MAKE_SOLVABLE}."
         )
+    lonely, known_from = int(np.sum(run.data.counts < 2)), "population" if settings.hierarchy else "prior"
+    if lonely:
+        have, them = ("system has", "it") if lonely == 1 else ("systems have", "them")
+        verdict.remarks.append(f"{lonely} {have} one observation: the {known_from} speaks for {them}.")
     return verdict
 
 
+def _failed_share(run: Any) -> float:
+    """The share of proposals without a finite solution."""
+    evaluated = run.iteration * run.settings.chains * run.chains.log_step.shape[1]
+    return run.nonfinite / evaluated if evaluated else 0.0
+
+
+def _learns(run: Any) -> bool:
+    return any(hasattr(law, "network") for law in run.laws.values())
+
+
 def _judge_chains(verdict: Verdict, run: Any, check: Any) -> None:
-    if not np.isfinite(check.ess_bulk).any():
+    larger = np.fmax(check.rhat, check.rhat_nested)
+    if any(np.isnan(figures).all() for figures in (larger, check.ess_bulk, check.ess_tail)):
         verdict.problems.append(
             "Whether the chains agree cannot be told: there are fewer than four draws of each, or none ever moved. Raise "
             "--draws; if proposals are rejected throughout, see below."
@@ -72,18 +91,15 @@ def _judge_chains(verdict: Verdict, run: Any, check: Any) -> None:
     worst = check.rhat_max
     if not worst < RHAT_LIMIT:
         verdict.problems.append(
-            f"R-hat is {f'{worst:.3f}' if worst < 100 else 'above 100'} (should be below {RHAT_LIMIT}), worst for {_name(run, int(np.nanargmax(_larger(check))))}: chains "
+            f"R-hat is {f'{worst:.3f}' if worst < 100 else 'above 100'} (should be below {RHAT_LIMIT}), worst for {_name(run, int(np.nanargmax(larger)))}: chains "
             "disagree. Raise --iterations; if two solutions fit that system equally well, sharpen its prior."
         )
     least = min(np.nanmin(check.ess_bulk), np.nanmin(check.ess_tail))
-    if not least > ESS_LIMIT:
+    if not least > ESS_LEAST:
         verdict.problems.append(
-            f"The draws are worth only {least:.0f} independent ones (should exceed {ESS_LIMIT}): raise --draws or --chains."
+            f"The draws are worth only {least:.0f} independent {'one' if round(least) == 1 else 'ones'} (should exceed "
+            f"{ESS_LEAST}): raise --draws or --chains."
         )
-
-
-def _larger(check: Any) -> np.ndarray:
-    return np.maximum(check.rhat, check.rhat_nested)
 
 
 def _name(run: Any, index: int) -> str:
@@ -98,7 +114,10 @@ def _name(run: Any, index: int) -> str:
 
 def _judge_sampler(verdict: Verdict, settings: Any) -> None:
     if settings.covariance == "self" and settings.preconditioner is not None:
-        verdict.remarks.append("covariance='self' is the published, biased kernel: its spread comes out too small.")
+        verdict.remarks.append(
+            "covariance='self' is the published kernel, biased while its covariance moves with the chains, as it does while "
+            "learning; kept draws use a frozen covariance and are not biased by it."
+        )
     if not settings.metropolis:
         verdict.problems.append(
             "metropolis=False leaves a discretisation error in the draws: use it for comparison only."
@@ -109,24 +128,82 @@ def _judge_sampler(verdict: Verdict, settings: Any) -> None:
         )
 
 
+def _judge_fit(verdict: Verdict, run: Any, chi_square: float) -> None:
+    """Are the residuals as large as the noise?"""
+    if not np.sum(run.data.counts):
+        return
+    if not np.isfinite(chi_square):
+        verdict.problems.append(
+            f"Whether the fit meets the data cannot be told: some draws predict nothing finite there. {MAKE_SOLVABLE.capitalize()}."
+        )
+        return
+    misses = f"The fit misses the data by {np.sqrt(chi_square):.1f} noise standard deviations (root mean square; about 1 is right)"
+    if chi_square > 2:
+        missing, stuck = (
+            ("physics is missing that the closure cannot supply", "learning")
+            if _learns(run)
+            else ("physics is missing", "the chains")
+        )
+        verdict.problems.append(
+            f"{misses}: the noise is larger than stated, {missing}, or {stuck} got stuck. Check sigma and the equation; "
+            f"raise --iterations (now {run.settings.iterations}) or try another --seed."
+        )
+    elif chi_square > 1.5:
+        verdict.remarks.append(f"{misses}: check whether sigma is stated too small or the physics lacks something.")
+
+
 def _judge_learning(verdict: Verdict, run: Any) -> None:
-    """Did the likelihood still rise at the end of learning?"""
-    entries = [entry["loglik"] for entry in run.history if entry["phase"][0] == "learn"]
-    if not entries or not any(hasattr(law, "network") for law in run.laws.values()):
+    """Did the likelihood, or the joint density of data, parameters and population, still rise at the end of learning?
+
+    Where law and parameters trade off against each other the likelihood is flat and only the joint density rises.
+    """
+    if not _learns(run):
         return
-    loglik = np.concatenate(entries)
-    end = len(loglik)
-    before, after = loglik[int(0.7 * end) : int(0.85 * end)], loglik[int(0.85 * end) :]
-    if len(before) < 10 or not np.isfinite(before).all() or not np.isfinite(after).all():
+    entries = [entry for entry in run.history if entry["phase"][0] == "learn"]
+    kinds = {"loglik": "log likelihood", "log_joint": "log joint density"}
+    series = {
+        words: np.concatenate([entry[key] for entry in entries])
+        for key, words in kinds.items()
+        if entries and all(key in entry for entry in entries)
+    }
+    temperature = np.concatenate([np.zeros(0), *(entry["temperature"] for entry in entries)])
+    last = slice(int(0.7 * len(temperature)), None)
+    whole = temperature[last] >= 1
+    usable = np.all([whole, *(np.isfinite(values[last]) for values in series.values())], axis=0)
+    if usable.sum() < LEARNING_LEAST:
+        _say_unjudged(verdict, run.settings, whole, usable)
         return
-    gain = after.mean() - before.mean()
+    rises = {words: _rise(values[last][usable], len(run.data.systems)) for words, values in series.items()}
+    said = " and ".join(f"{words} up by {rise:.1f}" for words, rise in rises.items() if rise)
+    if said:
+        verdict.problems.append(
+            f"The closure was still improving when learning ended ({said} within the last {len(whole)} iterations): raise "
+            f"--iterations (now {run.settings.iterations})."
+        )
+
+
+def _say_unjudged(verdict: Verdict, settings: Any, whole: np.ndarray, usable: np.ndarray) -> None:
+    """`whole` and `usable`: which of the last iterations of learning were at full temperature, and finite as well."""
+    advice = []
+    if len(whole) < LEARNING_LEAST:
+        advice.append(f"raise --iterations (now {settings.iterations})")
+    if not whole.all():
+        advice.append(f"lower --warmup (now {settings.warmup:g}: the likelihood was tempered nearly to the end)")
+    if (whole & ~usable).any():
+        advice.append(f"where the likelihood was not finite, {MAKE_SOLVABLE}")
+    verdict.problems.append(
+        f"Whether the closure had settled cannot be judged: only {usable.sum()} of the last {len(whole)} iterations of "
+        f"learning can tell, and it takes {LEARNING_LEAST}. {'; '.join(advice).capitalize()}."
+    )
+
+
+def _rise(series: np.ndarray, systems: int) -> float:
+    """By how much the second half lies above the first; zero where that means nothing."""
+    before, after = np.array_split(series, 2)
+    gain = float(after.mean() - before.mean())
     noise = np.hypot(_standard_error(before), _standard_error(after))
     # One unit of log likelihood a system is what a parameter moves by one standard deviation.
-    if gain > 4 * noise and gain > 0.5 * len(run.data.systems):
-        verdict.problems.append(
-            f"The closure was still improving when learning ended (log likelihood up by {gain:.1f} over the last sixth): "
-            f"raise --iterations (now {run.settings.iterations})."
-        )
+    return gain if gain > 4 * noise and gain > 0.5 * systems else 0.0
 
 
 def _standard_error(series: np.ndarray, batches: int = 8) -> float:

@@ -267,10 +267,9 @@ def _log(blocks: Any, ensemble: Ensemble, phi: Any, info: Any, log_step: Array) 
     loglik = jnp.sum(ensemble.loglik, axis=-1)
     joint = loglik + blocks.log_prior(ensemble.position, phi)
     sound = jnp.isfinite(joint)
-    count = jnp.maximum(1, jnp.sum(sound))
     return Log(
-        jnp.sum(jnp.where(sound, loglik, 0.0)) / count,
-        jnp.sum(jnp.where(sound, joint, 0.0)) / count,
+        jnp.mean(loglik, where=sound),  # NaN when there is none
+        jnp.mean(joint, where=sound),
         jnp.mean(info.acceptance),
         jnp.mean(jnp.exp(log_step)),
         jnp.mean(1.0 - info.finite),

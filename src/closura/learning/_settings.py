@@ -41,7 +41,9 @@ class Settings(BaseModel):
     thin: int = Field(2, ge=1, description="iterations from one kept draw to the next")
     extend: int = Field(3, ge=0, description="how often sampling may go on for as many draws again if not converged")
     learning_rate: float = Field(3e-3, gt=0, description="first learning rate of the closure, decaying to a fiftieth")
-    gradient_chains: int = Field(8, ge=1, description="chains drawn at random for each closure gradient, at least one a group")
+    gradient_chains: int = Field(
+        8, ge=1, description="chains drawn at random for each closure gradient, at least one a group"
+    )
     chunk: int = Field(50, ge=1, description="iterations compiled into one call; progress shows after each")
     devices: int | None = Field(None, ge=1, description="devices to spread the groups over (default: all that fit)")
 

@@ -30,10 +30,16 @@ def check_data(problem: ODE, data: Observations) -> Observations:
 
 
 def check_physics(forward: Solver, laws: Mapping[str, Any]) -> None:
-    """One trajectory from the middle of the prior must be finite."""
+    """The integrator must suit the equation; one trajectory from the middle of the prior, and its slopes, must be finite."""
     problem = forward.problem
+    problem.check_scheme()
     theta = jnp.asarray(problem.parameters.mean, float)
-    path = np.asarray(eqx.filter_jit(forward.trajectory)(theta, laws))
+
+    @eqx.filter_jit
+    def solve(theta: Array, laws: Mapping[str, Any]) -> tuple[Array, Array]:
+        return jax.jacfwd(lambda theta: (forward.trajectory(theta, laws),) * 2, has_aux=True)(theta)
+
+    slopes, path = map(np.asarray, solve(theta, laws))
     bad = ~np.isfinite(path)
     if bad.any():
         step = int(np.argmax(bad.any(axis=1)))
@@ -43,6 +49,16 @@ def check_physics(forward: Solver, laws: Mapping[str, Any]) -> None:
             f"the physics gives {path[step][bad[step]][0]} for {component!r} at t = {problem.times[step]:.4g} with parameters at "
             f"their guesses ({guesses}) and the closure at its start (about zero); check the physics function for divisions "
             "by zero and roots or logarithms of negative numbers, lower dt, or choose Adaptive('kvaerno5') if it is stiff"
+        )
+    places = np.argwhere(~np.isfinite(slopes))
+    if len(places):
+        step, state, parameter = places[0]
+        raise ProblemError(
+            f"the solution is finite, but the derivative of {problem.state_names[state]!r} in the parameter "
+            f"{problem.parameters.names[parameter]!r} is {slopes[tuple(places[0])]} at t = {problem.times[step]:.4g}, with "
+            "parameters at their guesses, and sampling needs derivatives; look for a square root, absolute value, norm or power "
+            "of something that is exactly zero there: add a small number to it, as in jnp.sqrt(u + 1e-6), or move a guess "
+            "or the initial state off zero"
         )
 
 

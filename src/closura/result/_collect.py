@@ -39,7 +39,7 @@ def collect(run: Run, truth: Truth | None = None, context: dict[str, Any] | None
     context = dict(context or {})
     check, visited = run.convergence(), run.visited()
     paths = _paths(run, truth)
-    chi_square = _chi_square(run, paths["fit"])
+    chi_square = _chi_square(run, paths["draws"])
     outside = run.outside()
     verdict = judge(run, check, chi_square, outside)
     metrics = _metrics(run, truth, check, context, paths) | {
@@ -132,7 +132,7 @@ def _tree(run: Run) -> xr.DataTree:
 
 
 def _paths(run: Run, truth: Truth | None) -> dict[str, Any]:
-    """Trajectories of the observed quantities: (draw, system, quantity, time) of posterior draws, and of the truth."""
+    """Posterior draws and their trajectories of the observed quantities, (draw, system, quantity, time); the truth's too."""
     forward, problem = run.setup.likelihood.forward, run.problem
     theta = run.theta()
     flat = theta.reshape(-1, *theta.shape[2:])
@@ -146,7 +146,8 @@ def _paths(run: Run, truth: Truth | None) -> dict[str, Any]:
         return jnp.moveaxis(paths[..., jnp.array(observed)], -1, -2)
 
     laws = prepare(run.laws, run.ranges)
-    paths: dict[str, Any] = {"fit": np.asarray(solve(jnp.asarray(chosen), laws)), "truth": None, "visited_truth": {}}
+    fit = np.asarray(solve(jnp.asarray(chosen), laws))
+    paths: dict[str, Any] = {"draws": chosen, "fit": fit, "truth": None, "visited_truth": {}}
     true_laws = {} if truth is None else truth.laws or {}
     if truth is not None and problem.closures.keys() <= true_laws.keys():
         known = {
@@ -160,16 +161,18 @@ def _paths(run: Run, truth: Truth | None) -> dict[str, Any]:
     return paths
 
 
-def _chi_square(run: Run, fit: np.ndarray) -> float:
-    """Mean squared standardised residual of the posterior mean trajectory."""
-    data, times, mean = run.data, run.problem.times, fit.mean(axis=0)
-    total = 0.0
-    for k in range(len(data.systems)):
-        on = data.mask[k]
-        predicted = np.array([np.interp(data.time[k], times, mean[k, q]) for q in range(mean.shape[1])])
-        residual = (data.value[k] - predicted[data.quantity[k], np.arange(data.time.shape[1])]) / data.sigma[k]
-        total += float(np.sum(residual[on] ** 2))
-    return total / max(1, int(data.counts.sum()))
+def _chi_square(run: Run, draws: np.ndarray) -> float:
+    """Mean squared standardised residual of the mean prediction over draws (draw, system, parameter)."""
+    data, likelihood = run.data, run.setup.likelihood
+
+    @eqx.filter_jit
+    def predict(likelihood: Any, theta: Any, laws: Any) -> Any:
+        # The likelihood's own forward model: observations need not lie on the time grid.
+        return likelihood._batched(likelihood.forward, laws)(theta)
+
+    predicted = np.asarray(predict(likelihood, jnp.asarray(draws), prepare(run.laws, run.ranges)), float).mean(axis=0)
+    residual = ((data.value - predicted) / data.sigma)[data.mask]
+    return float(np.sum(residual**2)) / max(1, residual.size)
 
 
 def _metrics(

@@ -3,6 +3,8 @@
 from ._blocks import BLOCKS as BLOCKS
 from ._blocks import JointBlocks as JointBlocks
 from ._blocks import SystemBlocks as SystemBlocks
+from ._convergence import ESS_LEAST as ESS_LEAST
+from ._convergence import RHAT_LIMIT as RHAT_LIMIT
 from ._convergence import Convergence as Convergence
 from ._convergence import convergence as convergence
 from ._mala import Ensemble as Ensemble

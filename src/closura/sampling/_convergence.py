@@ -27,9 +27,9 @@ class Convergence(NamedTuple):
 
     @property
     def enough(self) -> bool:
-        """Do these draws suffice? Where a figure cannot be computed (a parameter that never moved), they do not."""
-        ess = np.minimum(self.ess_bulk, self.ess_tail)
-        return bool(self.rhat_max < RHAT_LIMIT and np.all(ess > ESS_LEAST))
+        """Do these draws suffice?"""
+        ess = np.fmin.reduce(np.fmin(self.ess_bulk, self.ess_tail), initial=np.inf)
+        return bool(self.rhat_max < RHAT_LIMIT and ess > ESS_LEAST)
 
 
 def convergence(draws: np.ndarray, groups: np.ndarray) -> Convergence:

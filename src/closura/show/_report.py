@@ -17,6 +17,7 @@ KEY_FIGURES = {
     "rhat_max": ("R-hat, worst", "Do the chains agree? 1.00 is perfect."),
     "ess_bulk_min": ("Effective draws, worst", "How many independent draws the averages are worth."),
     "ess_tail_min": ("Effective draws in the tails, worst", "The same for the ends of the intervals."),
+    "residual_chi_square": ("Misfit", "Mean squared residual in units of the noise; about 1 is right."),
     "coverage_2sd": ("Coverage", "Share of true parameters within ± 2 standard deviations; 0.95 is right."),
     "theta_mse": ("Parameter error", "Mean square distance of estimates and truth, unconstrained scale."),
     "closure_mse": ("Law error", "Mean square distance of learned and true law on its stated range."),
