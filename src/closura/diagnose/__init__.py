@@ -5,7 +5,5 @@ from ._truth import closure_mse as closure_mse
 from ._truth import closure_mse_visited as closure_mse_visited
 from ._truth import on_points as on_points
 from ._truth import theta_scores as theta_scores
-from ._verdict import ESS_LIMIT as ESS_LIMIT
-from ._verdict import RHAT_LIMIT as RHAT_LIMIT
 from ._verdict import Verdict as Verdict
 from ._verdict import judge as judge
