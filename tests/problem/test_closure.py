@@ -267,7 +267,7 @@ def test_smoothness_is_the_integral_of_squared_curvature():
 
 def test_laws_of_one_input_are_a_little_smooth_by_default():
     range_ = span(-1.0, 2.0)
-    assert prior(random_law(), range_) == pytest.approx(prior(random_law(smoothness=0.0003), range_))
+    assert prior(random_law(), range_) == pytest.approx(prior(random_law(smoothness=0.003), range_))
     assert prior(random_law(), range_) < 0.0
     assert prior(random_law(inputs=2), span(-1.0, 2.0, 2)) == 0.0
 

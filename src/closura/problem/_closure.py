@@ -54,7 +54,7 @@ class MLP:
 
     A prior keeps the law tame where there are no data: `decay` (Gaussian on the weights, this is their precision) or
     `smoothness` (precision of the law's curvature over the range where it is used, in units of that range and of how large
-    a law must be to matter; for laws of one input a weak one, 0.0003, unless you say otherwise).
+    a law must be to matter; for laws of one input a weak one, 0.003, unless you say otherwise).
     """
 
     inputs: int = 1
@@ -96,7 +96,7 @@ class MLP:
     @property
     def curvature_precision(self) -> float:
         """The precision of the curvature; a weak one by default, where there is one input."""
-        return (0.0003 if self.inputs == 1 else 0.0) if self.smoothness is None else self.smoothness
+        return (0.003 if self.inputs == 1 else 0.0) if self.smoothness is None else self.smoothness
 
     @property
     def nodes(self) -> int:
