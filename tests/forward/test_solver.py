@@ -261,9 +261,38 @@ def test_a_failed_solve_is_a_value(integrator):
         assert np.abs(got).max() > 0
         np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
 
-    late = likelihood(problem, observed(problem, [("a", 0.2, -0.3), *rows[:1], *rows[2:]]))
-    loglik, _ = eqx.filter_jit(late.evaluate)(bad, prepare(laws, ranges))
-    assert float(loglik[0, 0]) == -np.inf, "it overflows after the last observation of its system"
+
+@pytest.mark.parametrize(
+    ("integrator", "late"),
+    [
+        pytest.param(cl.RK4(), 4.0, id="every fifth step"),
+        pytest.param(cl.RK4(), 3.9, id="every step"),
+        pytest.param(cl.RK4(), 3.97, id="off the grid"),
+        pytest.param(cl.Adaptive(max_steps=200), 4.0, id="adaptive"),
+    ],
+)
+def test_what_comes_after_the_last_observation_of_a_system_is_nothing_to_it(integrator, late):
+    """System a meets the root of a negative number at t = 0.55, would overflow soon after, and is observed before; b goes on."""
+    options = {"state": "u", "parameters": {"k": cl.Positive(), "end": cl.Real()}, "initial": lambda p: 1.0}
+    options |= {"closure": None, "integrator": integrator}
+    problem = oscillator(physics=lambda t, s, p: p.k * s.u**2 + 0.1 * jnp.sqrt(p.end - t), **options)
+    rows = [("a", 0.0, 1.1), ("a", 0.5, 2.1), ("b", 0.5, 1.2), ("b", late, 1.3)]
+    theta = jnp.array([[[0.53, 0.55], [-4.6, 5.0]]])
+
+    evaluate = eqx.filter_jit(lambda model, theta: model.evaluate(theta, {}))
+    model = likelihood(problem, observed(problem, rows))
+    loglik, score = evaluate(model, theta)
+    alone, alone_score = evaluate(likelihood(problem, observed(problem, rows[:2])), theta[:, :1])
+    assert np.isfinite(alone).all()
+    np.testing.assert_allclose(loglik[:, :1], alone, rtol=1e-3)
+    np.testing.assert_allclose(score[:, :1], alone_score, rtol=1e-3)
+    slope = jax.jit(jax.grad(lambda theta: model.mean(theta, {})))(theta)
+    np.testing.assert_allclose(slope, score, rtol=1e-3)  # in reverse too, and finite
+
+    longer = [rows[0], ("a", late, 2.1), *rows[2:]]
+    loglik, score = evaluate(likelihood(problem, observed(problem, longer)), theta)
+    np.testing.assert_array_equal(np.isfinite(loglik[0]), [False, True])
+    assert not score[0, 0].any()
 
 
 # Laws inside the solver

@@ -64,8 +64,8 @@ def test_a_law_that_counts_ten_times_is_a_tenth_in_size():
     np.testing.assert_allclose(scalings[0].scale, scalings[1].scale)
 
 
-def test_a_law_that_is_never_called_has_units_all_the_same():
-    problem = oscillator(physics=lambda t, s, p, f: (s.v, -p.k * s.u))
+def test_a_law_that_changes_nothing_has_units_all_the_same():
+    problem = oscillator(physics=lambda t, s, p, f: (s.v, -p.k * s.u + 0 * f(s.v)))
     laws, ranges = start_laws(Solver(problem), prior_draws(problem), jr.key(0))
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(laws["f"].scaling))
     assert float(laws["f"].scaling.scale[0]) > 0
@@ -93,6 +93,28 @@ def test_nan_in_the_physics_names_state_and_time():
     for part in ("gives nan", "'w'", "t = 1.1 ", "k=3, u0=0.5, v0=1", "roots or logarithms"):
         assert part in str(caught.value), part
     check_physics(Solver(oscillator()), laws)
+
+
+@pytest.mark.parametrize("integrator", [cl.RK4(), cl.Adaptive()], ids=["rk4", "tsit5"])
+def test_a_derivative_that_is_not_finite_is_told_from_a_bad_solution(integrator):
+    """Water never leaves an empty tank: the solution is zero, its derivative zero times infinity."""
+
+    def tank(level):
+        options = {"state": "u", "parameters": {"k": cl.Positive()}, "initial": lambda p: level, "closure": None}
+        options |= {"span": (0.0, 1.0), "dt": 0.1, "integrator": integrator}
+        return Solver(oscillator(physics=lambda t, s, p: -p.k * jnp.sqrt(s.u), **options))
+
+    with pytest.raises(cl.ProblemError) as caught:
+        check_physics(tank(0.0), {})
+    for part in ("solution is finite", "derivative of 'u' in k is nan at t = 0", "square root", "small number"):
+        assert part in str(caught.value), part
+    check_physics(tank(1.0), {})
+
+
+def test_states_in_an_order_the_scheme_cannot_read():
+    problem = oscillator(physics=lambda t, s, p, f: (-p.k * s.u - f(s.v), s.v), state=("v", "u"))
+    with pytest.raises(cl.ProblemError, match="order the states positions first, then velocities"):
+        check_physics(Solver(problem), {"f": SMALL.build(jr.key(0), unit_scaling(1))})
 
 
 def test_too_few_observations():

@@ -78,6 +78,18 @@ BAD = {
         {"closure": {"a": cl.MLP()}, "physics": lambda t, s, p, f: (s.v, f.b(s.v))},
         "AttributeError: .*'b'",
     ),
+    "closure never called": (
+        {"physics": lambda t, s, p, f: (s.v, -p.k * s.u)},
+        r"never calls the closure 'f'; write physics\(t, state, p, f\) with f\(\.\.\.\) in it, or leave the closure out",
+    ),
+    "closure without an argument": (
+        {"physics": lambda t, s, p: (s.v, -p.k * s.u)},
+        r"never calls the closure 'f' \(it takes three arguments; the law is the fourth\)",
+    ),
+    "one of several never called": (
+        {"closure": {"a": cl.MLP(), "b": cl.Known(jnp.sin)}, "physics": lambda t, s, p, f: (s.v, f.a(s.v))},
+        r"never calls the closure 'b'; .* with f\.b\(\.\.\.\) in it",
+    ),
     "law without closure": ({"closure": None}, "'NoneType' object is not callable"),
 }
 
@@ -123,6 +135,13 @@ def test_physics_without_a_law_takes_three_arguments():
     problem = make(physics=lambda t, s, p: (s.v, -p.k * s.u), closure=None)
     rates = problem.rate(jnp.array([jnp.log(4.0), 0.0]), {})(0.0, (jnp.asarray(2.0), jnp.asarray(3.0)))
     np.testing.assert_allclose(rates, (3.0, -8.0), rtol=1e-6)
+
+
+def test_physics_of_any_number_of_arguments_takes_all():
+    problem = make(physics=lambda *arguments: physics(*arguments), closure=cl.Known(jnp.abs))
+    laws = {"f": problem.closures["f"].build(jr.key(0), unit_scaling(1))}
+    y = (jnp.asarray(2.0), jnp.asarray(-3.0))
+    np.testing.assert_allclose(problem.rate(jnp.zeros(2), laws)(0.0, y), (-3.0, -5.0))
 
 
 @pytest.mark.parametrize(

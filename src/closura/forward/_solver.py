@@ -15,12 +15,16 @@ from ..problem._closure import Closures
 
 
 class Where(NamedTuple):
-    """Where one system was observed (a batch has a leading system axis)."""
+    """Where one system was observed (a batch has a leading system axis).
+
+    `last` is the kept step of its last observation, at least 1; None where all systems are observed equally long.
+    """
 
     time: Float[Array, "*system observation"]
     node: Int[Array, "*system observation"]
     fraction: Float[Array, "*system observation"]
     quantity: Int[Array, "*system observation"]
+    last: Int[Array, "*system"] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,7 +32,7 @@ class Solver:
     """The problem's own integrator.
 
     `on_grid`: every observation falls on a step, so that no interpolation is compiled in. Then only every `stride`-th step
-    is kept, `count` of them, and nothing after the last observation is solved.
+    is kept. `count` are kept: nothing after the last observation is solved.
     `backward`: derivatives are wanted in reverse mode (closure learning) instead of forward mode (sampling).
     """
 
@@ -53,14 +57,20 @@ class Solver:
             states = self._adaptive(theta, closures, where.time)
             columns = jnp.stack([states[i] for i in self._observed()])
             return columns[where.quantity, jnp.arange(where.time.shape[0])]
-        start, rhs, steps = self._steps(theta, closures, self.stride, self.count or self.problem.steps)
-        # A solution that overflows on the way is a failed one, also for a system observed only before it does.
-        lasts = jnp.all(jnp.stack([jnp.isfinite(y[-1]) for y in steps]))
+        count = self.count or self.problem.steps
+        # Forward, what comes after the last observation is left unread. Backward, even a zero sent through an overflow is
+        # NaN: there the state is held.
+        hold = where.last if self.backward else None
+        start, rhs, steps = self._steps(theta, closures, self.stride, count, hold)
+        # A solution that overflows before the last observation of its own system is a failed one.
+        end = -1 if where.last is None else where.last - 1
+        lasts = jnp.all(jnp.stack([jnp.isfinite(y[end]) for y in steps]))
         values = jnp.where(lasts, self._pick(start, steps, where.node, where.quantity), jnp.nan)
         if self.on_grid:
             return values
         # Cubic Hermite between steps: fourth order, like the best of the fixed-step schemes.
-        times = self.problem.span[0] + self.problem.dt * jnp.arange(1, self.problem.steps + 1)
+        node = jnp.arange(1, count + 1)
+        times = self.problem.span[0] + self.problem.dt * (node if hold is None else jnp.minimum(node, hold))
         slopes = jax.vmap(rhs)(times, steps)
         first_slope = rhs(self.problem.span[0], start)
         next_values = self._pick(start, steps, where.node + 1, where.quantity)
@@ -93,8 +103,10 @@ class Solver:
     def _observed(self) -> tuple[int, ...]:
         return tuple(self.problem.state_names.index(quantity) for quantity in self.problem.observed)
 
-    def _steps(self, theta: Array, closures: Closures, stride: int, count: int) -> tuple[Any, Any, Any]:
-        """Start, right-hand side, and the state after every `stride` steps, `count` times."""
+    def _steps(
+        self, theta: Array, closures: Closures, stride: int, count: int, hold: Array | None = None
+    ) -> tuple[Any, Any, Any]:
+        """Start, right-hand side, and the state after every `stride` steps, `count` times; constant from `hold` on."""
         problem, scheme = self.problem, self.problem.integrator
         start, rhs = problem.start(theta), problem.rate(theta, closures)
         t0, dt = problem.span[0], problem.dt
@@ -106,8 +118,16 @@ class Solver:
             carry, _ = lax.scan(step, carry, steps) if stride > 1 else step(carry, steps[0])
             return carry, scheme.state(carry)  # type: ignore[attr-defined]
 
+        def leap_or_hold(carry: Any, steps: Array) -> tuple[Any, Any]:
+            # Instead of leaping into what nobody asks for, do the first leap again, which is finite where the solve is.
+            goes = steps[0] < stride * hold  # type: ignore[operator]
+            moved, _ = leap(_where(goes, carry, first), jnp.where(goes, steps, steps - steps[0]))
+            carry = _where(goes, moved, carry)
+            return carry, scheme.state(carry)  # type: ignore[attr-defined]
+
         first = scheme.start(rhs, jnp.asarray(t0, float), start)  # type: ignore[attr-defined]
-        _, steps = lax.scan(leap, first, jnp.arange(stride * count, dtype=float).reshape(count, stride))
+        each = leap if hold is None else leap_or_hold
+        _, steps = lax.scan(each, first, jnp.arange(stride * count, dtype=float).reshape(count, stride))
         return start, rhs, steps
 
     def _pick(self, start: Any, steps: Any, node: Array, quantity: Array) -> Array:
@@ -125,10 +145,13 @@ class Solver:
 
         problem, scheme = self.problem, self.problem.integrator
         rhs = problem.rate(theta, closures)
+        # Not beyond the last time asked for: what happens there must not fail this solve.
+        end = jnp.maximum(jnp.max(times), problem.span[0] + problem.dt)
         solution = diffrax.diffeqsolve(
             diffrax.ODETerm(lambda t, y, args: rhs(t, y)),
             getattr(diffrax, scheme.SOLVERS[scheme.solver])(),  # type: ignore[attr-defined]
-            *problem.span,
+            problem.span[0],
+            end,
             dt0=None,
             y0=problem.start(theta),
             saveat=diffrax.SaveAt(ts=times),
@@ -142,21 +165,27 @@ class Solver:
         return jax.tree.map(lambda y: jnp.where(good, y, jnp.nan), solution.ys)
 
 
+def _where(condition: Array, one: Any, other: Any) -> Any:
+    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), one, other)
+
+
 def solver(problem: ODE, data: Observations) -> tuple[Solver, Where]:
     """The solver of a problem, and where it is read off for these data."""
     place = (data.time - problem.span[0]) / problem.dt
     nearest = np.round(place)
     on_grid = bool(np.all(np.abs(place - nearest) < 1e-4))
-    node = nearest if on_grid else np.clip(np.floor(place), 0, problem.steps - 1)
+    # Off the grid, an observation lies between a node and the next; one on a node does not need what comes after it.
+    node = nearest if on_grid else np.clip(np.ceil(place - 1e-4) - 1, 0, problem.steps - 1)
     stride = max(1, int(np.gcd.reduce(nearest.astype(int), axis=None))) if on_grid else 1
-    count = max(1, int(nearest.max()) // stride) if on_grid else problem.steps
+    last = np.maximum(1, (node.max(axis=1) + (0 if on_grid else 1)) // stride)
     where = Where(
         jnp.asarray(data.time, float),
         jnp.asarray(node // stride, jnp.int32),
         jnp.asarray(place - node, float),
         jnp.asarray(data.quantity, jnp.int32),
+        None if np.all(last == last[0]) else jnp.asarray(last, jnp.int32),
     )
-    return Solver(problem, on_grid, stride=stride, count=count), where
+    return Solver(problem, on_grid, stride=stride, count=int(last.max())), where
 
 
 class Likelihood(eqx.Module):

@@ -99,6 +99,7 @@ class Run:
         settings.check_size(len(data.systems), len(problem.parameters))
         self.began = time.perf_counter()
         self.problem, self.data, self.settings = problem, check_data(problem, data), settings
+        problem.check_scheme()
         target, prior = likelihood(problem, self.data), population(problem.parameters, settings.hierarchy)
         systems, count = len(data.systems), len(problem.parameters)
         self.plan = make_plan(settings, settings.chains * systems * count)

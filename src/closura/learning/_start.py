@@ -50,15 +50,15 @@ def check_physics(forward: Solver, laws: Mapping[str, Any]) -> None:
             f"their guesses ({guesses}) and the closure at its start (about zero); check the physics function for divisions "
             "by zero and roots or logarithms of negative numbers, lower dt, or choose Adaptive('kvaerno5') if it is stiff"
         )
-    places = np.argwhere(~np.isfinite(slopes))
-    if len(places):
-        step, state, parameter = places[0]
+    bad = ~np.isfinite(slopes)
+    if bad.any():
+        step, state, parameter = np.argwhere(bad)[0]
         raise ProblemError(
-            f"the solution is finite, but the derivative of {problem.state_names[state]!r} in the parameter "
-            f"{problem.parameters.names[parameter]!r} is {slopes[tuple(places[0])]} at t = {problem.times[step]:.4g}, with "
+            f"the solution is finite, but the derivative of {problem.state_names[state]!r} in "
+            f"{problem.parameters.names[parameter]} is {slopes[step, state, parameter]} at t = {problem.times[step]:.4g}, with "
             "parameters at their guesses, and sampling needs derivatives; look for a square root, absolute value, norm or power "
-            "of something that is exactly zero there: add a small number to it, as in jnp.sqrt(u + 1e-6), or move a guess "
-            "or the initial state off zero"
+            "of something that is exactly zero just before: add a small number to it, as in jnp.sqrt(u + 1e-6), or move a "
+            "guess or the initial state off zero"
         )
 
 

@@ -8,6 +8,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
+import numpy as np
 from jaxtyping import Array, Float
 
 State = tuple[Float[Array, ""], ...]
@@ -66,6 +67,11 @@ class Leapfrog:
                 f"Leapfrog needs positions and then as many velocities, got states {', '.join(state)}; "
                 "use RK4() for other equations"
             )
+
+    def ignored(self, y: State, rates: State) -> list[int]:
+        """The positions whose rate is not the velocity in the same place of the second half: it would not be read."""
+        half = len(y) // 2
+        return [i for i in range(half) if not np.isclose(rates[i], y[half + i], rtol=1e-4)]
 
     def start(self, rhs: Rhs, t: Any, y: State) -> Any:
         return y, rhs(t, y)[len(y) // 2 :]

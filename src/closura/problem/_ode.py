@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ._closure import Closures, ClosureSpec, Known, KnownClosure, Scaling, bind
-from ._integrators import RK4, Integrator, Rhs, State
+from ._integrators import RK4, Integrator, Leapfrog, Rhs, State
 from ._parameters import Parameter, Parameters, check_name
 
 
@@ -77,7 +77,8 @@ class ODE:
         self.integrator = RK4() if integrator is None else integrator
         self.integrator.check(self.state_names)
         self._record = namedtuple("state", self.state_names)  # type: ignore[misc]
-        self._takes_law = len(inspect.signature(physics).parameters) >= 4
+        arguments = inspect.signature(physics).parameters.values()
+        self._takes_law = len(arguments) >= 4 or any(a.kind is a.VAR_POSITIONAL for a in arguments)
         self._check()
 
     @property
@@ -125,12 +126,53 @@ class ODE:
 
         return rhs
 
+    def check_scheme(self) -> None:
+        """Raise if the integrator would solve another equation, or cannot tell one step's time from the next.
+
+        Needs numbers and the precision in use, so that it waits until a fit starts.
+        """
+        self._check_times()
+        if isinstance(self.integrator, Leapfrog):
+            self._check_halves(self.integrator)
+
+    def _check_times(self) -> None:
+        kind = np.finfo(jnp.result_type(float))
+        (begin, end), length = self.span, self.span[1] - self.span[0]
+        far = max(abs(begin), abs(end))
+        # Rounding by a thousandth of a step is harmless. A long record that starts near zero may round more: nothing helps.
+        apart, least = float(kind.eps) * far, 1000 if far > 2 * length else 10
+        if self.dt < least * apart:
+            raise ProblemError(
+                f"times near {far:.4g} are {apart:.2g} apart in {kind.dtype}, too coarse for steps of {self.dt:.4g}; measure "
+                f"time from the start of the record, in the data too (span=(0.0, {length:.6g})), take fewer steps, or compute "
+                "in double precision (--float64, or jax.config.update('jax_enable_x64', True))"
+            )
+
+    def _check_halves(self, scheme: Leapfrog) -> None:
+        random, names = np.random.default_rng(0), self.state_names
+        theta = jnp.asarray(self.parameters.mean + random.normal(size=len(self.parameters)), float)
+        y = tuple(jnp.asarray(random.normal(size=len(names)), float))
+        t = jnp.asarray(random.uniform(*self.span), float)
+        ignored = scheme.ignored(y, jax.jit(lambda *at: self.rate(theta, self._stand_ins())(*at))(t, y))
+        if ignored:
+            half = len(names) // 2
+            wrong = ", ".join(f"{names[i]}' = {names[half + i]}" for i in ignored)
+            raise ProblemError(
+                f"Leapfrog takes {', '.join(names[:half])} for positions and {', '.join(names[half:])} for their velocities, "
+                f"in this order, but the physics does not return {wrong}; order the states positions first, then "
+                "velocities (in state, initial and physics alike), or choose integrator=RK4()"
+            )
+
+    def _stand_ins(self) -> dict[str, KnownClosure]:
+        """Laws that return their first input."""
+        return {name: KnownClosure(Known(_first, spec.inputs)) for name, spec in self.closures.items()}
+
     def _check(self) -> None:
         """Trace start and physics once, with stand-in laws, so that bad shapes fail here and not inside a solver."""
-        stand_ins = {name: KnownClosure(Known(_first, spec.inputs)) for name, spec in self.closures.items()}
+        record: dict[str, list[Array]] = {name: [] for name in self.closures}
 
         def probe(t: Array, theta: Array) -> tuple[State, State]:
-            return self.start(theta), self.rate(theta, stand_ins)(t, self.start(theta))
+            return self.start(theta), self.rate(theta, self._stand_ins(), record)(t, self.start(theta))
 
         # Shapes only: making a problem must not start JAX, the number of devices may still be chosen after it.
         number = jax.ShapeDtypeStruct((), jnp.result_type(float))
@@ -140,6 +182,14 @@ class ODE:
             raise
         except Exception as error:
             raise ProblemError(f"the physics or the initial state failed: {type(error).__name__}: {error}") from error
+        idle = [name for name, calls in record.items() if not calls]
+        if idle:
+            call = "f(...)" if self.single else f"f.{idle[0]}(...)"
+            takes = "" if self._takes_law else " (it takes three arguments; the law is the fourth)"
+            raise ProblemError(
+                f"the physics never calls the closure {', '.join(map(repr, idle))}{takes}; write physics(t, state, p, f) with "
+                f"{call} in it, or leave the closure out"
+            )
 
 
 def unit_scaling(inputs: int) -> Scaling:

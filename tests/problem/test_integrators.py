@@ -1,0 +1,71 @@
+"""What a scheme assumes of an equation, and what it says where that does not hold."""
+
+import jax.numpy as jnp
+import pytest
+
+import closura as cl
+
+
+def chain(state, **changes) -> cl.ODE:
+    """Two masses in a row; the physics goes by name, so that the states may stand in any order."""
+
+    def physics(t, s, p, f):
+        rates = {"u1": s.v1, "u2": s.v2, "v1": p.k * (s.u2 - s.u1) - f(s.v1), "v2": p.k * (s.u1 - s.u2) + jnp.log(s.u1)}
+        return tuple(rates[name] for name in state)
+
+    options = {"parameters": {"k": cl.Positive()}, "initial": lambda p: (1.0, 2.0, 0.0, 0.0), "span": (0.0, 8.0)}
+    options |= {"closure": cl.MLP(), "observed": "u1", "integrator": cl.Leapfrog()} | changes
+    return cl.ODE(options.pop("physics", physics), state=state, **options)
+
+
+def test_leapfrog_reads_positions_and_then_velocities():
+    chain(("u1", "u2", "v1", "v2")).check_scheme()
+    chain(("u2", "u1", "v2", "v1")).check_scheme()
+    chain(("u1", "v1", "u2", "v2"), integrator=cl.RK4()).check_scheme()
+    with pytest.raises(cl.ProblemError) as caught:
+        chain(("u1", "v1", "u2", "v2")).check_scheme()
+    for part in ("takes u1, v1 for positions and u2, v2 for", "u1' = u2, v1' = v2;", "positions first", "RK4()"):
+        assert part in str(caught.value), part
+    with pytest.raises(cl.ProblemError, match=r"does not return u2' = v1, u1' = v2; order"):
+        chain(("u2", "u1", "v1", "v2")).check_scheme()
+
+
+@pytest.mark.parametrize(
+    "rate",
+    [
+        pytest.param(lambda t, s, p, f: -s.v, id="sign"),
+        pytest.param(lambda t, s, p, f: s.v + p.drift, id="a parameter whose guess is zero"),
+        pytest.param(lambda t, s, p, f: s.v - f(s.u), id="the law"),
+        pytest.param(lambda t, s, p, f: s.v + 0.01 * t, id="time"),
+    ],
+)
+def test_leapfrog_refuses_a_position_that_moves_otherwise(rate):
+    options = {"parameters": {"drift": cl.Real()}, "initial": lambda p: (0.0, 0.0), "observed": "u"}
+    problem = chain(("u", "v"), physics=lambda t, s, p, f: (rate(t, s, p, f), -f(s.u)), **options)
+    with pytest.raises(cl.ProblemError, match=r"does not return u' = v; order the states"):
+        problem.check_scheme()
+
+
+@pytest.mark.parametrize(
+    ("span", "dt", "fine"),
+    [
+        ((1.7e9, 1.7e9 + 3600.0), 18.0, False),
+        ((-1.7e9, 3600.0 - 1.7e9), 18.0, False),
+        ((0.0, 3600.0), 18.0, True),
+        ((2000.0, 2020.0), 0.5, True),
+        ((0.0, 20_000.0), 1.0, True),
+        ((0.0, 2e6), 1.0, False),
+    ],
+)
+def test_times_that_cannot_be_told_apart(span, dt, fine):
+    problem = chain(("u1", "u2", "v1", "v2"), span=span, dt=dt)
+    if fine:
+        problem.check_scheme()
+        return
+    with pytest.raises(cl.ProblemError, match=r"apart in float32, too coarse for steps of .* start of the record"):
+        problem.check_scheme()
+
+
+@pytest.mark.usefixtures("float64")
+def test_double_precision_tells_more_times_apart():
+    chain(("u1", "u2", "v1", "v2"), span=(1.7e9, 1.7e9 + 3600.0), dt=18.0).check_scheme()
