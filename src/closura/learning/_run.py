@@ -17,7 +17,7 @@ from jax.sharding import Mesh, NamedSharding
 from jaxtyping import Array
 
 from ..forward import likelihood
-from ..population import population
+from ..population import normal, population, uniforms
 from ..problem import ODE, Adaptive, Observations, Range, prepare
 from ..sampling import BLOCKS, Ensemble, cholesky, convergence, ensemble_covariance, identity_like, init
 from ._programs import (
@@ -99,7 +99,6 @@ class Run:
         settings.check_size(len(data.systems), len(problem.parameters))
         self.began = time.perf_counter()
         self.problem, self.data, self.settings = problem, check_data(problem, data), settings
-        problem.check_scheme()
         target, prior = likelihood(problem, self.data), population(problem.parameters, settings.hierarchy)
         systems, count = len(data.systems), len(problem.parameters)
         self.plan = make_plan(settings, settings.chains * systems * count)
@@ -112,7 +111,8 @@ class Run:
         self.mesh = Mesh(np.array(jax.devices()[: self._device_count()]), (AXIS,))
         position, phi = self.setup.blocks.pack(theta, phi)
         weights = weights_of(laws)
-        self.law = Law(weights, jax.jit(self.setup.optimiser.init)(weights), jnp.zeros(()))
+        empty = jax.eval_shape(self.setup.optimiser.init, weights)
+        self.law = Law(weights, jax.tree.map(lambda x: jnp.asarray(np.zeros(x.shape, x.dtype)), empty), jnp.zeros(()))
         # Nothing is evaluated yet: the first iteration does that.
         nothing = np.full(position.shape[:3], -np.inf, position.dtype), np.zeros(position.shape, position.dtype)
         blank = Ensemble(position, *map(jnp.asarray, nothing))
@@ -197,18 +197,17 @@ class Run:
         """Every chain from a population of its own, drawn from the hyperprior; keys, step sizes and no preconditioner yet."""
         groups, each = self.settings.groups, self.settings.chains // self.settings.groups
 
-        def draw(key: Array) -> tuple[Array, Any]:
-            key_phi, key_theta = jr.split(key)
-            phi = prior.draw(key_phi)
+        def draw(above: Array, below: Array) -> tuple[Array, Any]:
+            phi = prior.draw(above)
             mean, variance = prior.moments(phi)
-            return mean + jnp.sqrt(variance) * jr.normal(key_theta, (systems, mean.shape[0])), phi
+            return mean + jnp.sqrt(variance) * below, phi
 
-        keys = jr.split(key, groups)
-        group_keys = jax.vmap(lambda k: jr.split(k, each + 1))(keys)
-        theta, phi = jax.vmap(jax.vmap(draw))(group_keys[:, 1:])
+        keys, count = jr.split(key, groups + 1), prior.mean.shape[0]
+        stream = uniforms(keys[0], (groups, each, 2, count), (groups, each, systems, count))
+        theta, phi = jax.vmap(jax.vmap(draw))(*map(normal, stream))
         position = BLOCKS[self.settings.blocks](prior, systems).pack(theta, phi)[0]
         log_step = jnp.full((groups, position.shape[2]), jnp.log(0.3))
-        return theta, phi, group_keys[:, 0], log_step, identity_like(position)
+        return theta, phi, keys[1:], log_step, identity_like(position)
 
     def _device_count(self) -> int:
         available = min(self.settings.devices or len(jax.devices()), len(jax.devices()))

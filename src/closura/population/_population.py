@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import jax.random as jr
 from jax import lax
 from jaxtyping import Array, Float, PRNGKeyArray
 
@@ -36,12 +35,10 @@ class Diagonal(eqx.Module):
 
     hierarchical = True
 
-    def draw(self, key: PRNGKeyArray) -> Phi:
-        """One population from the hyperprior."""
-        key_mu, key_tau = jr.split(key)
-        mu = self.mean + jnp.sqrt(self.mean_variance) * jr.normal(key_mu, self.mean.shape)
-        spread = jnp.sqrt(self.log_variance_variance) * jr.normal(key_tau, self.mean.shape)
-        return Phi(mu, self.log_variance + spread)
+    def draw(self, normal: Float[Array, "2 parameter"]) -> Phi:
+        """The population of the hyperprior that standard normal numbers stand for."""
+        mu = self.mean + jnp.sqrt(self.mean_variance) * normal[0]
+        return Phi(mu, self.log_variance + jnp.sqrt(self.log_variance_variance) * normal[1])
 
     def log_hyperprior(self, phi: Phi) -> Float[Array, ""]:
         return _log_normal(phi.mu, self.mean, self.mean_variance) + _log_normal(
@@ -80,7 +77,7 @@ class Independent(eqx.Module):
 
     hierarchical = False
 
-    def draw(self, key: PRNGKeyArray) -> tuple[()]:
+    def draw(self, normal: Float[Array, "2 parameter"]) -> tuple[()]:
         return ()
 
     def log_hyperprior(self, phi: tuple[()]) -> Float[Array, ""]:
