@@ -35,7 +35,7 @@ class Linear:
 
 def draw_prior(population, key, shape):
     key_phi, key_theta = jr.split(key)
-    phi = jax.vmap(jax.vmap(population.draw))(jr.split(key_phi, shape))
+    phi = jax.vmap(jax.vmap(population.draw))(jr.normal(key_phi, (*shape, 2, PARAMETERS)))
     mean, variance = jax.vmap(jax.vmap(population.moments))(phi) if population.hierarchical else population.moments(phi)
     mean, variance = (jnp.broadcast_to(a[..., None, :], (*shape, SYSTEMS, PARAMETERS)) for a in (mean, variance))
     return mean + jnp.sqrt(variance) * jr.normal(key_theta, mean.shape), phi
