@@ -7,7 +7,6 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from ..population import Phi, Population, log_prior
-from ..problem._closure import Closures
 from ._mala import GroupKeys
 
 
@@ -15,7 +14,9 @@ from ._mala import GroupKeys
 class Target(Protocol):
     """Log likelihood of each (chain, system) and its gradient in theta, e.g. `closura.forward.Likelihood`."""
 
-    def evaluate(self, theta: Any, closures: Any) -> Any: ...
+    def evaluate(self, theta: Any, model: Any) -> Any: ...
+
+    def values(self, theta: Any, model: Any) -> Any: ...
 
 
 class SystemBlocks:
@@ -34,8 +35,12 @@ class SystemBlocks:
     def unpack(self, position: Array, phi: Any) -> tuple[Array, Any]:
         return position, phi
 
-    def evaluate(self, likelihood: Target, closures: Closures, position: Array) -> tuple[Array, Array]:
-        return likelihood.evaluate(position, closures)
+    def evaluate(self, likelihood: Target, model: Any, position: Array) -> tuple[Array, Array]:
+        return likelihood.evaluate(position, model)
+
+    def values(self, likelihood: Target, model: Any, position: Array) -> Array:
+        """Log likelihoods alone."""
+        return likelihood.values(position, model)
 
     def prior(self, position: Array, phi: Any) -> tuple[Array, Array]:
         return jax.vmap(jax.vmap(lambda theta, phi: log_prior(self.population, theta, phi)))(position, phi)
@@ -71,9 +76,12 @@ class JointBlocks:
         theta = flat[..., : self.systems * count].reshape(*flat.shape[:-1], self.systems, count)
         return theta, Phi(flat[..., -2 * count : -count], flat[..., -count:]) if self.population.hierarchical else ()
 
-    def evaluate(self, likelihood: Target, closures: Closures, position: Array) -> tuple[Array, Array]:
+    def values(self, likelihood: Target, model: Any, position: Array) -> Array:
+        return jnp.sum(likelihood.values(self.unpack(position, ())[0], model), axis=-1)[..., None]
+
+    def evaluate(self, likelihood: Target, model: Any, position: Array) -> tuple[Array, Array]:
         theta, phi = self.unpack(position, ())
-        loglik, score = likelihood.evaluate(theta, closures)
+        loglik, score = likelihood.evaluate(theta, model)
         return jnp.sum(loglik, axis=-1)[..., None], self.pack(score, jax.tree.map(jnp.zeros_like, phi))[0]
 
     def prior(self, position: Array, phi: Any) -> tuple[Array, Array]:

@@ -32,28 +32,38 @@ Covariance = Literal["halves", "self", "frozen"]
 Evaluate = Callable[
     [Float[Array, "chain block dim"]], tuple[Float[Array, "chain block"], Float[Array, "chain block dim"]]
 ]
+# position (chain, block, dim) -> exact log likelihood (chain, block), where `evaluate` is only close to it
+Correct = Callable[[Float[Array, "chain block dim"]], Float[Array, "chain block"]]
 # position and population -> log prior and its gradient: cheap, computed anew since the population moves
 Prior = Callable[[Array, Any], tuple[Array, Array]]
 
 
 class Ensemble(NamedTuple):
-    """Where the chains are, with the log likelihood and score found there."""
+    """Where the chains are, with the log likelihood and score found there; and the exact log likelihood, where moves are
+    corrected by it."""
 
     position: Float[Array, "group chain block dim"]
     loglik: Float[Array, "group chain block"]
     score: Float[Array, "group chain block dim"]
+    exact: Float[Array, "group chain block"] | None = None
 
 
 class Info(NamedTuple):
+    """`second` is the probability to pass the second stage, of what passed the first; NaN elsewhere."""
+
     acceptance: Float[Array, "group chain block"]
     finite: Bool[Array, "group chain block"]
+    second: Float[Array, "group chain block"]
 
 
-def init(position: Float[Array, "group chain block dim"], evaluate: Evaluate) -> Ensemble:
+def init(
+    position: Float[Array, "group chain block dim"], evaluate: Evaluate, correct: Correct | None = None
+) -> Ensemble:
     """Evaluate the target where the chains stand (also after the target has moved)."""
-    groups, chains = position.shape[:2]
-    loglik, score = evaluate(position.reshape(groups * chains, *position.shape[2:]))
-    return Ensemble(position, loglik.reshape(position.shape[:3]), score.reshape(position.shape))
+    flat = position.reshape(-1, *position.shape[2:])
+    loglik, score = evaluate(flat)
+    exact = None if correct is None else correct(flat).reshape(position.shape[:3])
+    return Ensemble(position, loglik.reshape(position.shape[:3]), score.reshape(position.shape), exact)
 
 
 def step(
@@ -68,15 +78,18 @@ def step(
     temperature: Float[Array, ""] | float = 1.0,
     covariance: Covariance = "halves",
     metropolis: bool = True,
+    correct: Correct | None = None,
 ) -> tuple[Ensemble, Info]:
     """One step of every chain; one evaluation of the target a chain. `keys` is one key a group.
 
     `factor` (L, per group and block) is used by `frozen` only; None there means no preconditioner.
+    `correct` adds a second stage (delayed acceptance): what passes under `evaluate` must pass again by how much the exact
+    likelihood differs, and the chains are those of the exact posterior.
     """
     noise = _noise(keys, ensemble.position.shape)
 
     def move(noise: Noise, part: Ensemble, phi: Any, factor: Array) -> tuple[Ensemble, Info]:
-        return _move(noise, part, phi, log_step, factor, evaluate, prior, temperature, metropolis)
+        return _move(noise, part, phi, log_step, factor, evaluate, prior, temperature, metropolis, correct)
 
     if covariance == "frozen":
         return move(noise, ensemble, phi, identity_like(ensemble.position) if factor is None else factor)
@@ -101,12 +114,13 @@ class Noise(NamedTuple):
 
     normal: Float[Array, "group chain block dim"]
     log_uniform: Float[Array, "group chain block"]
+    log_uniform_second: Float[Array, "group chain block"]
 
 
 def _noise(keys: GroupKeys, shape: tuple[int, ...]) -> Noise:
     def one_group(key: PRNGKeyArray) -> Noise:
-        step, acceptance = uniforms(key, shape[1:], shape[1:3])
-        return Noise(normal(step), jnp.log(acceptance))
+        step, first, second = uniforms(key, shape[1:], shape[1:3], shape[1:3])
+        return Noise(normal(step), jnp.log(first), jnp.log(second))
 
     return jax.vmap(one_group)(keys)
 
@@ -121,12 +135,13 @@ def _move(
     prior: Prior,
     temperature: Any,
     metropolis: bool,
+    correct: Correct | None,
 ) -> tuple[Ensemble, Info]:
     gamma = jnp.exp(log_step)[:, None, :, None]
     log_prior, slope = prior(part.position, phi)
     drift = jnp.sqrt(0.5 * gamma) * _apply_transposed(factor, temperature * part.score + slope)
     proposal = part.position + jnp.sqrt(2 * gamma) * _apply(factor, drift + noise.normal)
-    proposed = init(proposal, evaluate)
+    proposed = init(proposal, evaluate, correct)
     log_prior_new, slope_new = prior(proposal, phi)
     gradient_new = temperature * proposed.score + slope_new
     # The noise that would lead back, in the same units: no triangular solve.
@@ -140,12 +155,20 @@ def _move(
     # From a start that was not finite any finite proposal is accepted; a proposal that is not never is.
     log_ratio = jnp.where(finite & ~jnp.isnan(log_ratio), log_ratio, -jnp.inf)
     accept = noise.log_uniform < log_ratio if metropolis else finite
+    second = jnp.full_like(log_ratio, jnp.nan)
+    if proposed.exact is None or part.exact is None:
+        proposed = proposed._replace(exact=part.exact)
+    else:
+        again = (proposed.exact - part.exact) - temperature * (proposed.loglik - part.loglik)
+        again = jnp.where(jnp.isfinite(proposed.exact) & ~jnp.isnan(again), again, -jnp.inf)
+        second = jnp.where(accept, jnp.exp(jnp.minimum(0.0, again)), jnp.nan)
+        accept = accept & (noise.log_uniform_second < again)
     moved = jax.tree.map(
         lambda new, old: jnp.where(accept.reshape(accept.shape + (1,) * (new.ndim - 3)), new, old),
         proposed,
         part,
     )
-    return moved, Info(jnp.exp(jnp.minimum(0.0, log_ratio)), finite)
+    return moved, Info(jnp.exp(jnp.minimum(0.0, log_ratio)), finite, second)
 
 
 def ensemble_covariance(
