@@ -13,14 +13,15 @@ from _common import heading, side_by_side, table
 
 import closura
 from closura.learning import Run, Schedule, Settings, learn, sample
-from closura.learning._programs import AXIS, DRAWS, GROUPS, SAME, Program, _pick, _split, with_weights
+from closura.learning._bilevel import AXIS
+from closura.learning._programs import DRAWS, GROUPS, SAME, Program, _pick, _split, with_weights
 from closura.problem import prepare
 from closura.problems import mass_damper
 
 CHUNK = 20
 
 
-def bare(setup: Any, chains: Any, law: Any, ranges: Any, batches: int, gradient: bool) -> Any:
+def bare(setup: Any, chains: Any, learned: Any, ranges: Any, batches: int, gradient: bool) -> Any:
     """Only the solves: `batches` of all chains with sensitivities, and one closure gradient. Nothing is sampled."""
     blocks, settings = setup.blocks, setup.settings
 
@@ -34,12 +35,13 @@ def bare(setup: Any, chains: Any, law: Any, ranges: Any, batches: int, gradient:
             position = position + 1e-9 * (score + loglik[..., None]).reshape(position.shape)
         if gradient:
             picked = _pick(_split(chains.keys, 1)[0], position, max(1, settings.gradient_chains // settings.groups))
+            picked = picked.reshape(-1, *picked.shape[2:])
             slope = jax.grad(lambda view: -setup.likelihood.mean(picked, view))(prepared)
             (g,) = pull(jax.tree.map(lambda s: jax.lax.pmean(s, AXIS), slope))
             weights = jax.tree.map(lambda w, d: w - 1e-12 * d, weights, g)
         return (position, weights), None
 
-    (position, _), _ = jax.lax.scan(iteration, (chains.ensemble.position, law.weights), length=CHUNK)
+    (position, _), _ = jax.lax.scan(iteration, (chains.ensemble.position, learned.law.weights), length=CHUNK)
     return position
 
 
@@ -48,7 +50,7 @@ def programs(systems: int, devices: int) -> dict[str, Any]:
     data, _ = mass_damper.simulate(systems, 0)
     run = Run(mass_damper.problem, data, Settings(devices=devices, iterations=CHUNK, chunk=CHUNK, warmup=0.0))
     run.advance()
-    schedule = Schedule(jnp.ones(CHUNK), jnp.full(CHUNK, 0.01))
+    schedule = Schedule(*(jnp.full(CHUNK, value) for value in (1.0, 0.01, 1e-3, 1e-3)))
     learning = Program(learn, run.setup, run.mesh, (GROUPS, SAME, SAME, SAME), (GROUPS, SAME, SAME))
     inputs = (GROUPS, SAME, SAME, GROUPS, SAME, SAME)
     sampling = Program(lambda *a: sample(*a, thin=2), run.setup, run.mesh, inputs, (GROUPS, DRAWS, SAME))
@@ -58,10 +60,10 @@ def programs(systems: int, devices: int) -> dict[str, Any]:
     }
     fresh = jnp.asarray(False)
     return {
-        "learning": lambda: learning(run.chains, run.law, run.ranges, schedule),
-        "sampling": lambda: sampling(run.chains, run.law, run.ranges, run.factor, fresh, schedule),
-        "bare learning": lambda: solves["bare learning"](run.chains, run.law, run.ranges),
-        "bare sampling": lambda: solves["bare sampling"](run.chains, run.law, run.ranges),
+        "learning": lambda: learning(run.chains, run.learned, run.ranges, schedule),
+        "sampling": lambda: sampling(run.chains, run.learned, run.ranges, run.factor, fresh, schedule),
+        "bare learning": lambda: solves["bare learning"](run.chains, run.learned, run.ranges),
+        "bare sampling": lambda: solves["bare sampling"](run.chains, run.learned, run.ranges),
     }
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from .diagnose import Truth
-from .learning import Diverged, Run, cores, drive, make_settings
+from .learning import Run, cores, drive, make_settings
 from .problem import ODE, DataError, Observations, read_table
 from .result import (
     FolderError,
@@ -86,13 +86,12 @@ def _in_folder(
 ) -> Result:
     """Drive a run and keep it in its folder: the results, or whatever allows to continue."""
     try:
-        if not drive(run, progress, _checkpointer(folder)):
+        if not drive(run, progress, _checkpointer(folder)) and run.diverged is None:
             _keep(run, folder)
         result = collect(run, truth, context)
         save(result, folder)
     except BaseException as error:
-        # A run that diverged would do so again, and one that has not begun has nothing to continue.
-        if isinstance(error, Diverged) or run.iteration == 0:
+        if run.iteration == 0:  # nothing to continue
             if fresh:
                 release(folder)
             raise
@@ -106,7 +105,7 @@ def _in_folder(
         if kept:
             error.add_note(f"What was computed is kept in {folder}: {go_on}.")
         raise
-    if run.finished:
+    if run.finished or run.diverged is not None:  # one that diverged would do so again
         forget(folder)
     return result
 

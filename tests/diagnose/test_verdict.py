@@ -35,6 +35,7 @@ def make_run(**changes):
         "laws": {"f": SimpleNamespace(network=None)},
         "chains": SimpleNamespace(log_step=np.zeros((4, 3))),
         "nonfinite": 0,
+        "diverged": None,
         "problem": mass_damper.problem,
         "data": SimpleNamespace(systems=SYSTEMS, counts=np.array([5, 6, 7])),
     }
@@ -314,3 +315,29 @@ def test_some_figures_missing():
     assert "worst for u0 of system B" in verdict(check=check).problems[0]
     check.rhat_nested[4] = np.nan
     assert "worst for u0 of system B" in verdict(check=check).problems[0]
+
+
+def test_learning_that_diverged_comes_first():
+    run = make_run(finished=False, phase="learn", theta_draws=[], diverged="Learning diverged: lower the rate.")
+    lines = verdict(run).lines
+    assert lines[1] == "Learning diverged: lower the rate. What follows is where the run stood before."
+    assert not any("Stopped at" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("error", "corrected", "says"),
+    [
+        (0.49, False, None),
+        (0.51, False, "by 0.51 times the noise"),
+        (np.nan, False, "beyond all numbers"),
+        (2.0, True, None),
+    ],
+)
+def test_a_surrogate_off_by_half_the_noise(error, corrected, says):
+    run = make_run()
+    run.settings = SimpleNamespace(**run.settings.model_dump(), corrected=corrected)
+    found = judge(run, make_check(), 1.0, {"f": 0.0}, error)
+    assert found.converged is (says is None)
+    if says:
+        assert says in found.problems[0]
+        assert "--exact" in found.problems[0]

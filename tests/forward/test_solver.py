@@ -13,7 +13,7 @@ from jax.flatten_util import ravel_pytree
 
 import closura as cl
 from closura.forward import Solver, likelihood, solver
-from closura.forward._solver import block_size
+from closura.forward._likelihood import block_size
 from closura.problem import Range, Scaling, prepare, unit_scaling
 from closura.problems.mass_damper import damping, physics
 
@@ -318,7 +318,7 @@ def test_blocks_give_what_the_whole_batch_gives(monkeypatch):
     problem = oscillator(integrator=cl.Leapfrog())
     model, laws = likelihood(problem, fleet(problem)), known(problem)
     whole = jax.jit(lambda theta: model.evaluate(theta, laws))(chains())
-    monkeypatch.setattr("closura.forward._solver.block_size", lambda solves, size: 2)  # of six, across systems
+    monkeypatch.setattr("closura.forward._likelihood.block_size", lambda solves, size: 2)  # of six, across systems
     blocked = jax.jit(lambda theta: model.evaluate(theta, laws))(chains())
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4), blocked, whole)
 

@@ -4,14 +4,13 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-import optax
 import pandas as pd
 import pytest
 
 import closura as cl
 from closura.forward import Solver
 from closura.learning import Run, Settings
-from closura.learning._programs import Law, _improve
+from closura.learning._bilevel import begin, improve
 from closura.learning._run import make_plan
 from closura.learning._start import pace_of, start_laws
 
@@ -67,21 +66,16 @@ def test_a_law_that_is_divided_by():
 @pytest.mark.parametrize("size", [1e-20, 1.0, 1e18, 1e30])
 def test_one_huge_gradient_is_forgotten(size):
     """Whatever the first gradient was, and whatever the units, a hundred steps later the law moves as it should."""
-    optimiser = optax.adam(0.01)
-    weights = {"w": jnp.ones(3)}
-    law = Law(weights, optimiser.init(weights), jnp.zeros(()))
-    law = _improve(optimiser, law, {"w": jnp.full(3, size)})
+    law = improve(begin({"w": jnp.ones(3)}), {"w": jnp.full(3, size)}, 0.01)
     for _ in range(300):
-        law = _improve(optimiser, law, {"w": 1e-3 * law.weights["w"]})
+        law = improve(law, {"w": 1e-3 * law.weights["w"]}, 0.01)
     assert float(jnp.max(jnp.abs(law.weights["w"]))) < 0.1
 
 
 @pytest.mark.parametrize("bad", [jnp.nan, jnp.inf])
 def test_a_gradient_that_is_not_finite_changes_nothing(bad):
-    optimiser = optax.adam(0.01)
-    weights = {"w": jnp.ones(3)}
-    law = _improve(optimiser, Law(weights, optimiser.init(weights), jnp.zeros(())), weights)
-    after = _improve(optimiser, law, {"w": jnp.asarray([1.0, bad, 1.0])})
+    law = improve(begin({"w": jnp.ones(3)}), {"w": jnp.ones(3)}, 0.01)
+    after = improve(law, {"w": jnp.asarray([1.0, bad, 1.0])}, 0.01)
     jax.tree.map(np.testing.assert_array_equal, after, law)
 
 
@@ -113,3 +107,20 @@ def test_a_plan_of_a_huge_fleet_stores_what_fits():
     plan = make_plan(Settings(draws=300, thin=2), numbers=1_000_000)
     assert plan.sample // plan.thin * 1_000_000 <= 1.2 * 60_000_000
     assert plan.sample <= 1.2 * 600
+
+
+def test_learning_that_diverges_steps_back_and_gives_up():
+    problem, times = decay(lambda t, s, p, f: (-p.k * s.u - f(s.u),)), [0.5, 1.0, 2.0, 3.0]
+    rows = [(name, t, 10 * np.exp(-t)) for name in "ab" for t in times]
+    data = cl.Observations.from_frame(pd.DataFrame(rows, columns=["system", "time", "u"]))
+    options = {"chains": 8, "groups": 1, "iterations": 20, "chunk": 10, "settle": 0, "draws": 5}
+    run = Run(problem, data, Settings(**options, learning_rate=3e38))
+    weights = jax.device_get(run.learned.law.weights)
+    for setbacks in (1, 2, 3):
+        assert run.diverged is None
+        run.advance()
+        assert run.setbacks == setbacks
+    assert run.iteration == 0
+    assert not run.history
+    jax.tree.map(np.testing.assert_array_equal, jax.device_get(run.learned.law.weights), weights)
+    assert "also with learning rates 0.3 and 0.09 times as large. Lower learning_rate (now 3e+38)" in run.diverged

@@ -12,7 +12,7 @@ import xarray as xr
 import yaml
 
 from closura import DataError, Truth, _fit
-from closura.learning import Diverged, Run
+from closura.learning import Run
 from closura.problem import ProblemError
 from closura.result import FolderError, check, claim, find_checkpoint, release, store
 from closura.result._folder import FILES, holds_run
@@ -231,12 +231,13 @@ def test_finished_fit_needs_no_checkpoint(tmp_path, fit, fresh, monkeypatch):
     assert (tmp_path / "run" / "report.html").exists()
 
 
-@pytest.mark.parametrize("iteration", [0, 10])
-def test_diverged_fit_leaves_nothing(tmp_path, fit, fresh, monkeypatch, iteration):
-    monkeypatch.setattr(fresh, "iteration", iteration)
-    with pytest.raises(Diverged):
-        fit(tmp_path / "run", raising(Diverged("weights")))
-    assert names(tmp_path) == set()
+def test_diverged_fit_is_kept_and_says_so(tmp_path, fit, fresh, monkeypatch):
+    monkeypatch.setattr(fresh, "diverged", "Learning diverged: lower the rate.")
+    result = fit(tmp_path / "run", False)
+    assert not result.converged
+    assert result.verdict.problems[0].startswith("Learning diverged: lower the rate.")
+    assert (tmp_path / "run" / "report.html").exists()
+    assert find_checkpoint(tmp_path / "run") is None
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), MemoryError()])

@@ -25,9 +25,9 @@ def test_checkpoint_survives_a_death_while_the_next_is_written(tmp_path, fresh):
     store(fresh, tmp_path)
     (tmp_path / ASIDE).write_bytes(b"half")
     again = copy(fresh)
-    again.law = jax.tree.map(np.zeros_like, fresh.law)
+    again.learned = jax.tree.map(np.zeros_like, fresh.learned)
     restore(again, tmp_path)
-    jax.tree.map(np.testing.assert_array_equal, again.law, fresh.law)
+    jax.tree.map(np.testing.assert_array_equal, again.learned, fresh.learned)
     store(again, tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {"checkpoint.npz"}
 

@@ -15,7 +15,7 @@ import typer
 
 from .._fit import fit as fit_fleet
 from .._fit import use_cores
-from ..learning import Diverged, Settings, SettingsError
+from ..learning import Settings, SettingsError
 from ..learning._settings import checked
 from ..problem import DataError, ProblemError
 from ..problems import BUILT_IN
@@ -23,7 +23,7 @@ from ..result import FolderError, find_checkpoint, holds_run
 from ._data import load_task, write_simulation
 from ._options import Context, UsageError, built_in, choose
 
-EXPECTED = (UsageError, DataError, ProblemError, SettingsError, FolderError, Diverged)
+EXPECTED = (UsageError, DataError, ProblemError, SettingsError, FolderError)
 
 app = typer.Typer(
     add_completion=False,
@@ -42,7 +42,7 @@ def main() -> None:
         app(standalone_mode=True)
     except EXPECTED as error:
         print(f"closura: {error}", file=sys.stderr)
-        sys.exit(1 if isinstance(error, Diverged) else 2)
+        sys.exit(2)
 
 
 @app.command("list")
@@ -83,7 +83,11 @@ def fit(
     hierarchy: Annotated[
         bool | None, typer.Option("--hierarchy/--no-hierarchy", help="infer the population, or fix the prior")
     ] = None,
-    forward: Annotated[str | None, typer.Option(help="forward model: solver")] = None,
+    forward: Annotated[str | None, typer.Option(help="solver, basis, fno-supervised, fno-physics or pinn")] = None,
+    preset: Annotated[str | None, typer.Option(help="default, or paper: sizes and rates as published")] = None,
+    exact: Annotated[
+        bool | None, typer.Option("--exact", help="correct a surrogate by the solver while sampling")
+    ] = None,
     seed: Annotated[int | None, typer.Option(help="seed of the run")] = None,
     data_seed: Annotated[int | None, typer.Option(help="seed of synthetic data")] = None,
     systems: Annotated[int | None, typer.Option(help="number of synthetic systems")] = None,
@@ -107,7 +111,7 @@ def fit(
     options: dict[str, Any] = {"problem": problem, "data": None if data is None else str(data), "oracle": oracle}
     options |= {"hierarchy": hierarchy, "forward": forward, "seed": seed, "data_seed": data_seed, "systems": systems}
     options |= {"chains": chains, "iterations": iterations, "draws": draws, "devices": devices, "float64": float64}
-    options |= {"allow_duplicates": allow_duplicates}
+    options |= {"allow_duplicates": allow_duplicates, "exact": exact, "preset": preset}
     _run(*choose(config, set_ or [], options), out, overwrite=overwrite, cache=cache, progress=not quiet)
 
 

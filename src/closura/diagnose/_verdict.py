@@ -7,6 +7,7 @@ import numpy as np
 
 from ..sampling import ESS_LEAST, RHAT_LIMIT
 
+SURROGATE_LIMIT = 0.5
 # With so many failed proposals every other complaint has this one cause.
 HOPELESS = 0.95
 MAKE_SOLVABLE = "narrow the priors, lower dt, or choose a stiff integrator"
@@ -31,10 +32,15 @@ class Verdict:
         return [head, *self.problems, *self.remarks]
 
 
-def judge(run: Any, check: Any, chi_square: float, outside: dict[str, float]) -> Verdict:
-    """Of a run, from its convergence figures, its mean squared standardised residual, and calls outside the tables."""
+def judge(
+    run: Any, check: Any, chi_square: float, outside: dict[str, float], surrogate_error: float | None = None
+) -> Verdict:
+    """Of a run, from its convergence figures, its mean squared standardised residual, calls outside the tables, and how far
+    a surrogate is from the solver, in units of the noise."""
     verdict, settings = Verdict(), run.settings
-    if not run.finished:
+    if run.diverged is not None:
+        verdict.problems.append(f"{run.diverged} What follows is where the run stood before.")
+    elif not run.finished:
         doing = {"learn": "learning the closure", "settle": "settling", "sample": "sampling"}[run.phase]
         verdict.problems.append(
             f"Stopped at iteration {run.iteration} of {run.total}, while {doing}: what follows is where the run stood. "
@@ -49,6 +55,8 @@ def judge(run: Any, check: Any, chi_square: float, outside: dict[str, float]) ->
             _judge_learning(verdict, run)
             _judge_fit(verdict, run, chi_square)
     _judge_sampler(verdict, settings)
+    if surrogate_error is not None and run.phase != "learn":
+        _judge_surrogate(verdict, settings, surrogate_error)
     for name, share in outside.items():
         if share > 1e-3:
             verdict.remarks.append(
@@ -68,6 +76,17 @@ def judge(run: Any, check: Any, chi_square: float, outside: dict[str, float]) ->
         have, them = ("system has", "it") if lonely == 1 else ("systems have", "them")
         verdict.remarks.append(f"{lonely} {have} one observation: the {known_from} speaks for {them}.")
     return verdict
+
+
+def _judge_surrogate(verdict: Verdict, settings: Any, error: float) -> None:
+    """A surrogate that is off by half the noise moves posteriors visibly; one corrected by the solver only wastes time."""
+    if settings.corrected or error <= SURROGATE_LIMIT:
+        return
+    size = f"{error:.2f} times the noise" if np.isfinite(error) else "beyond all numbers"
+    verdict.problems.append(
+        f"The surrogate is off from the solver by {size} at posterior draws (should be below {SURROGATE_LIMIT}): raise "
+        "--iterations, or inner_steps; sample with --exact, which corrects it by the solver; or use --forward solver."
+    )
 
 
 def _failed_share(run: Any) -> float:

@@ -1,7 +1,7 @@
 """Closure learning interleaved with sampling: settings, compiled loops, the run."""
 
 from ._programs import Chains as Chains
-from ._programs import Law as Law
+from ._programs import Learned as Learned
 from ._programs import Program as Program
 from ._programs import Schedule as Schedule
 from ._programs import Setup as Setup
@@ -9,7 +9,6 @@ from ._programs import learn as learn
 from ._programs import sample as sample
 from ._progress import cores as cores
 from ._progress import drive as drive
-from ._run import Diverged as Diverged
 from ._run import Run as Run
 from ._settings import Settings as Settings
 from ._settings import SettingsError as SettingsError

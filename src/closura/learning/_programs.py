@@ -1,7 +1,7 @@
-"""The compiled loops. `learn` interleaves sampling with closure learning; `sample` advances chains under a frozen closure.
+"""The compiled loops. `learn` interleaves sampling with learning; `sample` advances chains under a frozen law and surrogate.
 
 Both run in chunks on every device at once: groups of chains are spread over devices, the law is the same everywhere, and
-the only thing devices exchange is the gradient of the tabulated law.
+the only things devices exchange are gradients: of the tabulated law, and of the surrogate if there is one.
 """
 
 import time
@@ -12,7 +12,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-import optax
 from jax import lax
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as Spec
@@ -22,9 +21,9 @@ from ..forward import Likelihood
 from ..population import Population, uniforms
 from ..problem import Range, prepare
 from ..sampling import BLOCKS, Ensemble, GroupKeys, adapt, init, step
+from ._bilevel import AXIS, Bilevel, Trained, improve
 from ._settings import Settings
 
-AXIS = "devices"
 GROUPS, SAME, DRAWS = Spec(AXIS), Spec(), Spec(None, AXIS)
 
 
@@ -35,31 +34,37 @@ class Chains(NamedTuple):
     ensemble: Ensemble
     phi: Any
     log_step: Float[Array, "group block"]
+    replay: Any = ()
 
 
-class Law(NamedTuple):
-    """The trainable part of the closures, by name, its optimiser, and how large gradients have lately been."""
+class Learned(NamedTuple):
+    """What is learned: the closures, by name, and the surrogate (without weights where the solver itself is used)."""
 
-    weights: Any
-    optimiser: Any
-    gradient_size: Float[Array, ""]
+    law: Trained
+    surrogate: Trained
 
 
 class Setup(eqx.Module):
-    """What does not change during a run."""
+    """What does not change during a run.
+
+    `likelihood` is what chains see, through the solver or a surrogate; `exact` is always the solver's. `network` is the
+    surrogate without its weights.
+    """
 
     likelihood: Likelihood
+    exact: Likelihood
     population: Population
     closures: dict[str, Any]
+    network: Any
     settings: Settings = eqx.field(static=True)
 
     @property
     def blocks(self) -> Any:
         return BLOCKS[self.settings.blocks](self.population, self.likelihood.value.shape[0])
 
-    @property
-    def optimiser(self) -> Any:
-        return optax.adam(optax.cosine_decay_schedule(self.settings.learning_rate, self.settings.iterations, 0.02))
+    def model(self, laws: Any, surrogate: Trained) -> Any:
+        """What the forward model that chains see needs beside theta."""
+        return self.likelihood.forward.model(laws, eqx.combine(surrogate.weights, self.network))
 
 
 class Schedule(NamedTuple):
@@ -67,6 +72,8 @@ class Schedule(NamedTuple):
 
     temperature: Float[Array, " iteration"]
     adaptation: Float[Array, " iteration"]
+    law_rate: Float[Array, " iteration"]
+    surrogate_rate: Float[Array, " iteration"]
 
 
 class Log(NamedTuple):
@@ -77,6 +84,8 @@ class Log(NamedTuple):
     acceptance: Float[Array, " iteration"]
     step_size: Float[Array, " iteration"]
     nonfinite: Float[Array, " iteration"]
+    surrogate_loss: Float[Array, " iteration"]
+    second_stage: Float[Array, " iteration"]
 
 
 class Draws(NamedTuple):
@@ -99,11 +108,12 @@ def with_weights(closures: dict[str, Any], weights: dict[str, Any]) -> dict[str,
 
 
 def learn(
-    setup: Setup, chains: Chains, law: Law, ranges: dict[str, Range], schedule: Schedule
-) -> tuple[Chains, Law, Log]:
-    """A chunk of learning: per iteration one MALA step of every chain, one Gibbs draw of phi, one step of the law."""
+    setup: Setup, chains: Chains, learned: Learned, ranges: dict[str, Range], schedule: Schedule
+) -> tuple[Chains, Learned, Log]:
+    """A chunk of learning: per iteration one MALA step of every chain, one Gibbs draw of phi, the surrogate's steps if
+    there is one, and one step of the law."""
     blocks, settings = setup.blocks, setup.settings
-    learns = bool(jax.tree.leaves(law.weights))
+    moves = bool(jax.tree.leaves((learned.law.weights, learned.surrogate.weights)))
 
     def solver_view(weights: Any) -> tuple[Any, Array]:
         """The laws as the solver calls them, and their log prior."""
@@ -111,16 +121,19 @@ def learn(
         views = prepare(laws, ranges)
         return views, sum((law.log_prior(ranges[n], views[n]) for n, law in laws.items()), jnp.zeros(()))
 
-    def iteration(carry: tuple[Chains, Law], now: Schedule) -> tuple[tuple[Chains, Law], Log]:
-        chains, law = carry
-        keys, key_move, key_phi, key_pick = _split(chains.keys, 4)
+    def iteration(carry: tuple[Chains, Learned], now: Schedule) -> tuple[tuple[Chains, Learned], Log]:
+        chains, (law, surrogate) = carry
+        keys, key_move, key_phi, key_pick, key_train = _split(chains.keys, 5)
         (prepared, log_prior), pull = eqx.filter_vjp(solver_view, law.weights)
+        model = setup.model(prepared, surrogate)
 
         def evaluate(position: Array) -> tuple[Array, Array]:
-            return blocks.evaluate(setup.likelihood, prepared, position)
+            return blocks.evaluate(setup.likelihood, model, position)
 
         # The law moved since these positions were accepted: their likelihood is that of another law.
-        ensemble = init(chains.ensemble.position, evaluate) if learns else chains.ensemble
+        ensemble = chains.ensemble
+        if moves:
+            ensemble = init(ensemble.position, evaluate)._replace(exact=ensemble.exact)
         ensemble, info = step(
             key_move,
             ensemble,
@@ -134,27 +147,30 @@ def learn(
             metropolis=settings.metropolis,
         )
         phi = blocks.gibbs(key_phi, ensemble.position, chains.phi)
-        if learns:
+        replay, loss = chains.replay, jnp.asarray(jnp.nan)
+        if moves:
             theta, _ = blocks.unpack(ensemble.position, phi)
             count = max(1, settings.gradient_chains // settings.groups)
             picked, sound = _pick(key_pick, (theta, jnp.isfinite(ensemble.loglik)), count)
             picked = jnp.where(sound[..., None], picked, setup.population.mean)
             # Fisher's identity: the mean of this over posterior draws is the slope of the marginal likelihood.
-            slope = eqx.filter_grad(lambda view: -setup.likelihood.mean(picked, view, sound))(prepared)
+            levels = Bilevel(setup, surrogate, replay, prepared, picked, sound, key_train, now.surrogate_rate)
+            surrogate, replay, slope, loss = levels.advance()
             slope = jax.tree.map(lambda s: now.temperature * lax.pmean(s, AXIS), slope)
             (gradient,) = pull((slope, -jnp.ones_like(log_prior)))
-            law = _improve(setup.optimiser, law, gradient)
+            law = improve(law, gradient, now.law_rate)
         log_step = adapt(chains.log_step, info, now.adaptation)
-        return (Chains(keys, ensemble, phi, log_step), law), _log(blocks, ensemble, phi, info, log_step)
+        chains = Chains(keys, ensemble, phi, log_step, replay)
+        return (chains, Learned(law, surrogate)), _log(blocks, ensemble, phi, info, log_step, loss)
 
-    (chains, law), log = lax.scan(iteration, (chains, law), schedule)
-    return chains, law, _everywhere(log)
+    (chains, learned), log = lax.scan(iteration, (chains, learned), schedule)
+    return chains, learned, _everywhere(log)
 
 
 def sample(
     setup: Setup,
     chains: Chains,
-    law: Law,
+    learned: Learned,
     ranges: dict[str, Range],
     factor: Array,
     stale: Array,
@@ -167,10 +183,16 @@ def sample(
     `stale` says that the law moved since the cached likelihoods were computed.
     """
     blocks, settings = setup.blocks, setup.settings
-    prepared = prepare(with_weights(setup.closures, law.weights), ranges)
+    laws = prepare(with_weights(setup.closures, learned.law.weights), ranges)
+    model = setup.model(laws, learned.surrogate)
 
     def evaluate(position: Array) -> tuple[Array, Array]:
-        return blocks.evaluate(setup.likelihood, prepared, position)
+        return blocks.evaluate(setup.likelihood, model, position)
+
+    def exactly(position: Array) -> Array:
+        return blocks.values(setup.exact, laws, position)
+
+    correct = exactly if settings.corrected else None
 
     def iteration(chains: Chains, rate: Array) -> tuple[Chains, Log]:
         keys, key_move, key_phi = _split(chains.keys, 3)
@@ -184,16 +206,17 @@ def sample(
             blocks.prior,
             covariance="frozen",
             metropolis=settings.metropolis,
+            correct=correct,
         )
         phi = blocks.gibbs(key_phi, ensemble.position, chains.phi)
         log_step = adapt(chains.log_step, info, rate)
-        return Chains(keys, ensemble, phi, log_step), _log(blocks, ensemble, phi, info, log_step)
+        return Chains(keys, ensemble, phi, log_step, chains.replay), _log(blocks, ensemble, phi, info, log_step)
 
     def keep(chains: Chains, rates: Array) -> tuple[Chains, tuple[Draws, Log]]:
         chains, log = lax.scan(iteration, chains, rates)
         return chains, (Draws(*blocks.unpack(chains.ensemble.position, chains.phi)), log)
 
-    ensemble = lax.cond(stale, lambda e: init(e.position, evaluate), lambda e: e, chains.ensemble)
+    ensemble = lax.cond(stale, lambda e: init(e.position, evaluate, correct), lambda e: e, chains.ensemble)
     rates = schedule.adaptation.reshape(-1, thin)
     chains, (draws, log) = lax.scan(keep, chains._replace(ensemble=ensemble), rates)
     return chains, draws, _everywhere(log)
@@ -234,35 +257,17 @@ def _split(keys: GroupKeys, count: int) -> list[GroupKeys]:
 
 
 def _pick(keys: GroupKeys, tree: Any, count: int) -> Any:
-    """`count` neighbouring chains of every group, from a random one on (chains are exchangeable); groups joined."""
+    """`count` neighbouring chains of every group, from a random one on (chains are exchangeable)."""
 
     def one_group(key: PRNGKeyArray, group: Any) -> Any:
         chains = jax.tree.leaves(group)[0].shape[0]
         chosen = (jnp.floor(chains * uniforms(key, ())[0]).astype(int) + jnp.arange(min(count, chains))) % chains
         return jax.tree.map(lambda a: a[chosen], group)
 
-    return jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), jax.vmap(one_group)(keys, tree))
+    return jax.vmap(one_group)(keys, tree)
 
 
-def _improve(optimiser: Any, law: Law, gradient: Any) -> Law:
-    """One step of the optimiser, on a gradient in units of its own recent size and cut off at ten of them.
-
-    Adam does not mind the units, but it remembers a single huge gradient for thousands of iterations, and chains that come
-    in from far away make such gradients. One that is not finite teaches nothing: that step is skipped.
-    """
-    largest = jnp.max(jnp.stack([jnp.max(jnp.abs(g)) for g in jax.tree.leaves(gradient)]))
-    fine = jnp.isfinite(largest) & (largest > 0)
-    largest = jnp.where(fine, largest, 1.0)
-    size = largest * optax.global_norm(jax.tree.map(lambda g: g / largest, gradient))
-    usual = jnp.where(law.gradient_size > 0, law.gradient_size, size)
-    usual = usual * jnp.minimum(10.0, size / usual) ** 0.1
-    factor = jnp.minimum(10.0, size / usual) / size
-    update, state = optimiser.update(jax.tree.map(lambda g: g * factor, gradient), law.optimiser)
-    stepped = Law(optax.apply_updates(law.weights, update), state, usual)
-    return jax.tree.map(lambda new, old: jnp.where(fine, new, old), stepped, law)
-
-
-def _log(blocks: Any, ensemble: Ensemble, phi: Any, info: Any, log_step: Array) -> Log:
+def _log(blocks: Any, ensemble: Ensemble, phi: Any, info: Any, log_step: Array, loss: Array | float = jnp.nan) -> Log:
     """Averages; the log densities over chains where they are finite."""
     loglik = jnp.sum(ensemble.loglik, axis=-1)
     joint = loglik + blocks.log_prior(ensemble.position, phi)
@@ -273,6 +278,8 @@ def _log(blocks: Any, ensemble: Ensemble, phi: Any, info: Any, log_step: Array) 
         jnp.mean(info.acceptance),
         jnp.mean(jnp.exp(log_step)),
         jnp.mean(1.0 - info.finite),
+        jnp.asarray(loss, float),
+        jnp.nanmean(info.second),
     )
 
 

@@ -115,7 +115,7 @@ def drive(run: Run, shown: bool, after_chunk: Any = None) -> bool:
             reporter.say(
                 f"{idle} of {cores()} cores idle: in Python, call closura.use_cores() before anything uses JAX"
             )
-        while not run.finished and not stop.asked:
+        while not run.finished and run.diverged is None and not stop.asked:
             reporter.update(run, _advance(run))
             if after_chunk is not None:
                 after_chunk(run)

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
@@ -16,17 +17,17 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding
 from jaxtyping import Array
 
-from ..forward import likelihood
+from ..forward import likelihood, trainable
 from ..population import normal, population, uniforms
 from ..problem import ODE, Adaptive, Observations, Range, prepare
 from ..sampling import BLOCKS, Ensemble, cholesky, convergence, ensemble_covariance, identity_like, init
+from ._bilevel import AXIS, begin
 from ._programs import (
-    AXIS,
     DRAWS,
     GROUPS,
     SAME,
     Chains,
-    Law,
+    Learned,
     Program,
     Schedule,
     Setup,
@@ -44,16 +45,14 @@ from ._start import (
     outside_share,
     pace_of,
     start_laws,
+    start_surrogate,
     table_range,
 )
 
 FIRST_TEMPERATURE = 1e-3
 DIAGNOSED_NUMBERS = 3_000_000
 STORED_NUMBERS = 60_000_000
-
-
-class Diverged(RuntimeError):
-    """Learning went wrong in a way that going on cannot mend."""
+SETBACKS, SLOWER = 2, 0.3
 
 
 class Plan(NamedTuple):
@@ -100,28 +99,38 @@ class Run:
         self.began = time.perf_counter()
         self.problem, self.data, self.settings = problem, check_data(problem, data), settings
         target, prior = likelihood(problem, self.data), population(problem.parameters, settings.hierarchy)
+        seen = (
+            target
+            if settings.forward == "solver"
+            else likelihood(problem, self.data, settings.forward, **settings.network)
+        )
         systems, count = len(data.systems), len(problem.parameters)
         self.plan = make_plan(settings, settings.chains * systems * count)
-        key_laws, key_chains = jr.split(jr.key(settings.seed))
+        key_laws, key_chains, key_network = jr.split(jr.key(settings.seed), 3)
 
         theta, phi, keys, log_step, factor = jax.jit(lambda key: self._first_state(prior, key, systems))(key_chains)
         laws, self.ranges = start_laws(target.forward, theta[:, 0], key_laws, pace_of(problem, self.data))
         check_physics(target.forward, laws)
-        self.setup = Setup(target, prior, laws, settings)
+        network, replay = start_surrogate(
+            seen.forward, target.forward, prior, prepare(laws, self.ranges), theta[:, : settings.replay], key_network
+        )
+        surrogate, frame = eqx.partition(network, trainable(network))
+        self.setup = Setup(seen, target, prior, laws, frame, settings)
         self.mesh = Mesh(np.array(jax.devices()[: self._device_count()]), (AXIS,))
         position, phi = self.setup.blocks.pack(theta, phi)
-        weights = weights_of(laws)
-        empty = jax.eval_shape(self.setup.optimiser.init, weights)
-        self.law = Law(weights, jax.tree.map(lambda x: jnp.asarray(np.zeros(x.shape, x.dtype)), empty), jnp.zeros(()))
+        self.learned = Learned(begin(weights_of(laws)), begin(surrogate))
         # Nothing is evaluated yet: the first iteration does that.
         nothing = np.full(position.shape[:3], -np.inf, position.dtype), np.zeros(position.shape, position.dtype)
-        blank = Ensemble(position, *map(jnp.asarray, nothing))
-        self.chains = self.spread(Chains(keys, blank, phi, log_step))
+        loglik, score = map(jnp.asarray, nothing)
+        blank = Ensemble(position, loglik, score, loglik if settings.corrected else None)
+        self.chains = self.spread(Chains(keys, blank, phi, log_step, replay))
         self.factor = self.spread(factor)
 
         self.iteration = 0
         self.stale = True
         self.extended = 0
+        self.setbacks = 0
+        self.diverged: str | None = None
         self.history: list[dict[str, np.ndarray]] = []
         self.theta_draws: list[np.ndarray] = []
         self.phi_draws: list[Any] = []
@@ -153,18 +162,16 @@ class Run:
         now = np.arange(self.iteration, self.iteration + size)
         warm = max(1.0, self.settings.warmup * learned)
         temperature = np.minimum(1.0, FIRST_TEMPERATURE ** np.maximum(0.0, 1 - now / warm))
-        schedule = Schedule(jnp.asarray(temperature, float), jnp.full(size, 0.1))
-        if not jax.tree.leaves(self.law.weights) and self.iteration == 0:
+        schedule = Schedule(jnp.asarray(temperature, float), jnp.full(size, self._adaptation), *self._rates(now))
+        if not jax.tree.leaves(self.learned) and self.iteration == 0:
             self._refresh()
         program = self._program("learn", learn, (GROUPS, SAME, SAME, SAME), (GROUPS, SAME, SAME))
-        self.chains, self.law, log = program(self.chains, self.law, self.ranges, schedule)
+        before = self.chains, self.learned
+        self.chains, self.learned, log = program(self.chains, self.learned, self.ranges, schedule)
+        if self._went_wrong(log):
+            return self._step_back(*before, log, temperature)
         self.stale = True
         logged = self._log("learn", log, size, temperature)
-        if not all(bool(jnp.all(jnp.isfinite(w))) for w in jax.tree.leaves(self.law.weights)):
-            raise Diverged(
-                f"the closure's weights are no longer finite after iteration {self.iteration}; lower learning_rate "
-                f"(now {self.settings.learning_rate:g}), or give the closure structure (odd, dissipative, decay)"
-            )
         self._follow_visited()
         return logged
 
@@ -175,12 +182,12 @@ class Run:
             self.factor = self.spread(cholesky(spread))
         done = self.iteration - self.plan.learn
         # Ever smaller corrections while settling, none while sampling.
-        rate = 0.2 / (1 + (done + np.arange(size)) / 25) if phase == "settle" else np.zeros(size)
-        schedule = Schedule(jnp.ones(size), jnp.asarray(rate, float))
+        rate = 2 * self._adaptation / (1 + (done + np.arange(size)) / 25) if phase == "settle" else np.zeros(size)
+        schedule = Schedule(jnp.ones(size), jnp.asarray(rate, float), jnp.zeros(size), jnp.zeros(size))
         function = lambda *a: sample(*a, thin=self.plan.thin)  # noqa: E731
         program = self._program("sample", function, (GROUPS, SAME, SAME, GROUPS, SAME, SAME), (GROUPS, DRAWS, SAME))
         stale, self.stale = jnp.asarray(self.stale), False
-        self.chains, draws, log = program(self.chains, self.law, self.ranges, self.factor, stale, schedule)
+        self.chains, draws, log = program(self.chains, self.learned, self.ranges, self.factor, stale, schedule)
         theta, phi = jax.tree.map(np.asarray, tuple(draws))
         logged = self._log(phase, log, size, np.ones(size))
         if phase == "sample":
@@ -190,6 +197,24 @@ class Run:
         elif self.phase == "settle":  # after the last chunk of settling nothing changes any more
             self._tune(theta, phi)
         return logged
+
+    @property
+    def _adaptation(self) -> float:
+        """How fast step sizes follow the acceptance; a step size that is given stays."""
+        return 0.1 if self.settings.step_size is None else 0.0
+
+    def _rates(self, now: np.ndarray) -> tuple[Array, Array]:
+        """Learning rates of law and surrogate: a cosine to a fiftieth; the surrogate goes on alone at the end."""
+        settings, learned = self.settings, self.plan.learn
+        alone = settings.polish if jax.tree.leaves(self.learned.surrogate.weights) else 0.0
+        together = max(1.0, (1 - alone) * learned)
+
+        def cosine(place: np.ndarray) -> np.ndarray:
+            return 0.02 + 0.98 * 0.5 * (1 + np.cos(np.pi * np.minimum(1.0, place)))
+
+        slower = SLOWER**self.setbacks
+        law = slower * settings.learning_rate * np.where(now < together, cosine(now / together), 0.0)
+        return jnp.asarray(law, float), jnp.asarray(slower * settings.surrogate_rate * cosine(now / learned), float)
 
     # Parts of it ------------------------------------------------------------------------------------------------------
 
@@ -206,7 +231,7 @@ class Run:
         stream = uniforms(keys[0], (groups, each, 2, count), (groups, each, systems, count))
         theta, phi = jax.vmap(jax.vmap(draw))(*map(normal, stream))
         position = BLOCKS[self.settings.blocks](prior, systems).pack(theta, phi)[0]
-        log_step = jnp.full((groups, position.shape[2]), jnp.log(0.3))
+        log_step = jnp.full((groups, position.shape[2]), jnp.log(self.settings.step_size or 0.3))
         return theta, phi, keys[1:], log_step, identity_like(position)
 
     def _device_count(self) -> int:
@@ -225,22 +250,49 @@ class Run:
 
     def _refresh(self) -> None:
         """First likelihoods of a run that learns nothing (with a law to learn every iteration does this)."""
-        laws = prepare(self.laws, self.ranges)
-        evaluate = jax.jit(lambda x: self.setup.blocks.evaluate(self.setup.likelihood, laws, x))
+        model = self.setup.model(prepare(self.laws, self.ranges), self.learned.surrogate)
+        evaluate = jax.jit(lambda x: self.setup.blocks.evaluate(self.setup.likelihood, model, x))
         self.chains = self.spread(self.chains._replace(ensemble=init(self.chains.ensemble.position, evaluate)))
 
+    def _went_wrong(self, log: Any) -> bool:
+        """Are law or surrogate no longer numbers, or has no chain a solution any more where they had when this began?"""
+        weights = jax.tree.leaves((self.learned.law.weights, self.learned.surrogate.weights))
+        fine = all(bool(jnp.all(jnp.isfinite(w))) for w in weights)
+        lost = bool(weights) and bool(np.isfinite(log.loglik[0])) and not np.isfinite(log.loglik[-1])
+        return not fine or lost or (self.network is not None and not np.isfinite(log.surrogate_loss[-1]))
+
+    def _step_back(self, chains: Chains, learned: Learned, log: Any, temperature: np.ndarray) -> dict[str, np.ndarray]:
+        """Undo a chunk that went wrong, to do it again more slowly; after that has been tried often enough, give up."""
+        self.chains, self.learned = chains, learned
+        self.setbacks += 1
+        if self.setbacks > SETBACKS:
+            what, rate, setting = (
+                ("law", self.settings.learning_rate, "learning_rate")
+                if self.network is None
+                else ("surrogate or the law", self.settings.surrogate_rate, "surrogate_rate")
+            )
+            self.diverged = (
+                f"Learning diverged: after iteration {self.iteration} the {what} gave nothing finite any more, also with learning "
+                f"rates {SLOWER:g} and {SLOWER**2:.2g} times as large. Lower {setting} (now {rate:g}), give the closure structure "
+                "(odd, dissipative) or a prior (decay, smoothness), or narrow the priors of the parameters."
+            )
+        return self._entries("learn", log, len(temperature), temperature)
+
     def _log(self, phase: str, log: Any, size: int, temperature: np.ndarray) -> dict[str, np.ndarray]:
-        entries = {name: np.asarray(value) for name, value in log._asdict().items()}
-        entries |= {
+        entries = self._entries(phase, log, size, temperature)
+        self.nonfinite += int(entries["nonfinite"].sum() * self.settings.chains * self.chains.log_step.shape[1] + 0.5)
+        self.history.append(entries)
+        self.iteration += size
+        return entries
+
+    def _entries(self, phase: str, log: Any, size: int, temperature: np.ndarray) -> dict[str, np.ndarray]:
+        """What a chunk told, an entry an iteration."""
+        return {name: np.asarray(value) for name, value in log._asdict().items()} | {
             "iteration": np.arange(self.iteration, self.iteration + size),
             "temperature": np.asarray(temperature),
             "phase": np.full(size, phase),
             "seconds": np.full(size, time.perf_counter() - self.began),
         }
-        self.nonfinite += int(entries["nonfinite"].sum() * self.settings.chains * self.chains.log_step.shape[1] + 0.5)
-        self.history.append(entries)
-        self.iteration += size
-        return entries
 
     def _follow_visited(self) -> None:
         """Let the tables cover where trajectories go now."""
@@ -268,7 +320,12 @@ class Run:
     @property
     def laws(self) -> dict[str, Any]:
         """The closures with their current weights."""
-        return with_weights(self.setup.closures, self.law.weights)
+        return with_weights(self.setup.closures, self.learned.law.weights)
+
+    @property
+    def network(self) -> Any:
+        """The surrogate with its current weights; None where chains see the solver itself."""
+        return eqx.combine(self.learned.surrogate.weights, self.setup.network)
 
     @property
     def seconds_compile(self) -> float:
@@ -309,14 +366,14 @@ class Run:
     def visited(self) -> dict[str, np.ndarray]:
         """Inputs the laws were called with along trajectories of current chains, name -> (call, input)."""
         if "visited" not in self._programs:
-            forward, setup = self.setup.likelihood.forward, self.setup
+            forward, setup = self.setup.exact.forward, self.setup
 
             def survey(weights: Any, ranges: dict[str, Range], theta: Array) -> Any:
                 laws = prepare(with_weights(setup.closures, weights), ranges)
                 return jax.vmap(jax.vmap(lambda t: forward.visited(t, laws)))(theta)
 
             self._programs["visited"] = jax.jit(survey)
-        weights, ranges = jax.device_get((self.law.weights, self.ranges))
+        weights, ranges = jax.device_get((self.learned.law.weights, self.ranges))
         seen = self._programs["visited"](weights, ranges, self.some_theta())
         return finite_rows(seen)
 

@@ -19,7 +19,12 @@ class Settings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     seed: int = Field(0, ge=0, description="seed of the run (chains, network weights)")
-    forward: Literal["solver"] = Field("solver", description="forward model")
+    preset: Literal["default", "paper"] = Field(
+        "default", description="what settings not given are: tuned for two cores, or as published"
+    )
+    forward: Literal["solver", "basis", "fno-supervised", "fno-physics", "pinn"] = Field(
+        "solver", description="what chains see: the solver, or a network trained while they run"
+    )
     hierarchy: bool = Field(True, description="infer the population; false puts a fixed prior on every system")
     chains: int = Field(64, ge=1, description="chains in all, split evenly into groups")
     groups: int = Field(4, ge=1, description="groups of chains that share neither preconditioner nor starting point")
@@ -40,12 +45,41 @@ class Settings(BaseModel):
     draws: int = Field(300, ge=1, description="draws kept from each chain")
     thin: int = Field(2, ge=1, description="iterations from one kept draw to the next")
     extend: int = Field(3, ge=0, description="how often sampling may go on for as many draws again if not converged")
+    step_size: float | None = Field(
+        None, gt=0, description="step of the sampler; none finds one for every block by its acceptance"
+    )
     learning_rate: float = Field(3e-3, gt=0, description="first learning rate of the closure, decaying to a fiftieth")
     gradient_chains: int = Field(
         8, ge=1, description="chains drawn at random for each closure gradient, at least one a group"
     )
+    inner_steps: int = Field(8, ge=1, description="steps of the surrogate in an iteration")
+    batch: int = Field(256, ge=1, description="draws in one step of the surrogate")
+    replay: int = Field(16, ge=1, description="recent draws of all systems each group keeps to train the surrogate on")
+    surrogate_rate: float = Field(
+        2e-3, gt=0, description="first learning rate of the surrogate, decaying to a fiftieth"
+    )
+    polish: float = Field(
+        0.15, ge=0, lt=1, description="last part of learning, in which only the surrogate still learns"
+    )
+    network: dict[str, int | bool] = Field(
+        default_factory=dict, description="sizes of the surrogate's network, e.g. width and depth"
+    )
+    hypergradient: Literal["adjoint", "unrolled", "implicit"] = Field(
+        "adjoint", description="slope of the law: the solver's, through the surrogate's steps, or through its minimum"
+    )
+    exact: bool = Field(
+        False, description="correct a surrogate by the solver while sampling, so that draws are of the exact posterior"
+    )
     chunk: int = Field(50, ge=1, description="iterations compiled into one call; progress shows after each")
     devices: int | None = Field(None, ge=1, description="devices to spread the groups over (default: all that fit)")
+
+    def __hash__(self) -> int:
+        return hash(self.model_dump_json())
+
+    @property
+    def corrected(self) -> bool:
+        """Is there anything to correct?"""
+        return self.exact and self.forward != "solver"
 
     @field_validator("preconditioner", "devices", mode="before")
     @classmethod
@@ -79,9 +113,50 @@ class Settings(BaseModel):
             )
 
 
+# What does well with each surrogate on two cores.
+DEFAULTS: dict[str, dict[str, Any]] = {
+    "basis": {"iterations": 2000},
+    "solver": {},
+    "fno-supervised": {"chains": 32, "iterations": 1000, "batch": 64},
+    "fno-physics": {"chains": 32, "iterations": 1000, "batch": 64, "gradient_chains": 4, "hypergradient": "implicit"},
+    "pinn": {
+        "chains": 32,
+        "iterations": 1000,
+        "batch": 40,
+        "inner_steps": 16,
+        "gradient_chains": 4,
+        "hypergradient": "implicit",
+    },
+}
+
+
+# The mass-damper runs of the paper (its appendix A).
+_PAPER = {"chains": 200, "groups": 1, "blocks": "joint", "covariance": "self", "iterations": 9000, "warmup": 0.0}
+_PAPER |= {"settle": 0, "draws": 1000, "thin": 1, "extend": 0, "gradient_chains": 200, "polish": 0.0, "inner_steps": 20}
+_PAPER |= {"replay": 1, "batch": 20, "hypergradient": "unrolled", "learning_rate": 5e-4, "surrogate_rate": 5e-4}
+_FNO = {"step_size": 0.010, "network": {"width": 32, "modes": 16, "depth": 4}}
+_PINN = {"step_size": 0.018, "network": {"width": 64, "depth": 5, "hard": False}}
+PRESETS: dict[str, dict[str, dict[str, Any]]] = {
+    "default": DEFAULTS,
+    "paper": {
+        "solver": _PAPER | {"step_size": 0.010},
+        "fno-supervised": _PAPER | _FNO,
+        "fno-physics": _PAPER | _FNO,
+        "pinn": _PAPER | _PINN | {"learning_rate": 1e-3, "surrogate_rate": 1e-3},
+    },
+}
+
+
 def make_settings(values: dict[str, Any]) -> Settings:
-    """Settings from keys and values, or one message that names each bad key and what it is for."""
-    return checked(Settings, values)
+    """Settings from keys and values, or one message that names each bad key and what it is for.
+
+    What is not given has the default that suits the forward model, in the preset asked for.
+    """
+    forward, preset = str(values.get("forward") or "solver"), str(values.get("preset") or "default")
+    known = PRESETS.get(preset, {})
+    if preset == "paper" and forward not in known:
+        raise SettingsError(f"the paper has no forward={forward!r}; preset='paper' exists for {', '.join(known)}")
+    return checked(Settings, known.get(forward, {}) | values)
 
 
 def checked(kind: type[Model], values: dict[str, Any]) -> Model:

@@ -10,8 +10,9 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
-from ..forward import Solver
+from ..forward import Solver, Units
 from ..problem import ODE, Closure, DataError, Known, Observations, ProblemError, Range, Scaling, unit_scaling
+from ._bilevel import Replay
 
 MARGIN = 0.25
 SURVEY_POINTS = 2_000_000
@@ -115,6 +116,29 @@ def start_laws(
         return {name: spec.build(k, scalings[name]) for k, (name, spec) in zip(keys, specs.items())}
 
     return build(key, scalings), {name: table_range(x) for name, x in inputs.items()}
+
+
+def start_surrogate(
+    forward: Any, solver: Solver, prior: Any, laws: Mapping[str, Any], theta: Array, key: PRNGKeyArray
+) -> tuple[Any, Any]:
+    """The surrogate's network in units of the solver's solutions at first draws `theta` (group, chain, system, parameter),
+    and these draws as its first replay; nothing for a solver."""
+    if not forward.trained:
+        return None, ()
+    mean, variance = prior.mean, prior.variance
+
+    @jax.jit
+    def solve(theta: Array) -> Array:
+        return jax.vmap(jax.vmap(jax.vmap(lambda t: solver.trajectory(t, laws))))(theta)
+
+    paths = solve(theta)
+    fine = jnp.all(jnp.isfinite(paths), axis=(-2, -1), keepdims=True)
+    middle = jnp.broadcast_to(mean, theta.shape)
+    theta = jnp.where(fine[..., 0], theta, middle)
+    paths = jnp.where(fine, paths, solve(middle[:1, :1, :1]))
+    scale = np.std(np.asarray(paths, float), axis=(0, 1, 2, 3))
+    units = Units(mean, jnp.sqrt(variance), jnp.asarray(np.where(scale > 0, scale, 1.0), float))
+    return forward.build(units, key), Replay(theta, paths if forward.labelled else None, jnp.zeros(len(theta), int))
 
 
 def _with_constant_laws(

@@ -35,6 +35,11 @@ class Diagonal(eqx.Module):
 
     hierarchical = True
 
+    @property
+    def variance(self) -> Float[Array, " parameter"]:
+        """Of a system drawn from a population of typical spread."""
+        return self.mean_variance + jnp.exp(self.log_variance)
+
     def draw(self, normal: Float[Array, "2 parameter"]) -> Phi:
         """The population of the hyperprior that standard normal numbers stand for."""
         mu = self.mean + jnp.sqrt(self.mean_variance) * normal[0]

@@ -57,6 +57,7 @@ def _arrays(run: Run) -> dict[str, Any]:
     progress = {
         "iteration": run.iteration,
         "extended": run.extended,
+        "setbacks": run.setbacks,
         "stale": run.stale,
         "nonfinite": run.nonfinite,
         "chunks": len(run.theta_draws),
@@ -78,13 +79,14 @@ def _take(run: Run, arrays: dict[str, np.ndarray]) -> None:
     for old, new in zip(leaves, fresh, strict=True):
         if (old.shape, old.dtype) != (new.shape, new.dtype):
             raise ValueError(f"stored {old.dtype}{list(old.shape)} where the run has {new.dtype}{list(new.shape)}")
-    keys, chains, law, ranges, factor = jax.tree.unflatten(structure, leaves)
+    keys, chains, learned, ranges, factor = jax.tree.unflatten(structure, leaves)
     theta = [arrays[f"theta_{i}"] for i in range(progress["chunks"])]
     parts = [[arrays[f"phi_{i}_{j}"] for j in range(progress["phi_leaves"])] for i in range(progress["chunks"])]
-    run.law, run.ranges = law, ranges
+    run.learned, run.ranges = learned, ranges
     run.chains = run.spread(chains._replace(keys=jr.wrap_key_data(keys)))
     run.factor = run.spread(factor)
     run.iteration, run.extended = progress["iteration"], progress["extended"]
+    run.setbacks = progress["setbacks"]
     run.stale, run.nonfinite = progress["stale"], progress["nonfinite"]
     run.began -= progress["seconds"]
     run.history = _by_phase({k.removeprefix("history_"): v for k, v in arrays.items() if k.startswith("history_")})
@@ -105,4 +107,4 @@ def _by_phase(history: dict[str, np.ndarray]) -> list[dict[str, np.ndarray]]:
 def _state(run: Run) -> Any:
     """All arrays that change, typed keys as plain numbers."""
     chains = run.chains._replace(keys=None)
-    return jax.device_get((jr.key_data(run.chains.keys), chains, run.law, run.ranges, run.factor))
+    return jax.device_get((jr.key_data(run.chains.keys), chains, run.learned, run.ranges, run.factor))

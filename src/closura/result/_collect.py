@@ -17,6 +17,7 @@ from ..learning import Run
 from ..problem import ODE, Closure, Known, ProblemError, prepare, unit_scaling
 from ..show import ClosureView
 from ._result import Result
+from ._spot_check import spot_check
 
 BAND_NUMBERS = 40_000_000
 # Names the posterior needs for itself.
@@ -41,19 +42,24 @@ def collect(run: Run, truth: Truth | None = None, context: dict[str, Any] | None
     paths = _paths(run, truth)
     chi_square = _chi_square(run, paths["draws"])
     outside = run.outside()
-    verdict = judge(run, check, chi_square, outside)
-    metrics = _metrics(run, truth, check, context, paths) | {
-        "converged": verdict.converged,
-        "finished": run.finished,
-        "warnings": [*verdict.problems, *verdict.remarks],
-        "rhat_max": _number(check.rhat_max),
-        "ess_bulk_min": _number(np.nanmin(check.ess_bulk, initial=np.inf)),
-        "ess_tail_min": _number(np.nanmin(check.ess_tail, initial=np.inf)),
-        "rhat_chains_max": _number(np.nanmax(check.rhat, initial=-np.inf)),
-        "rhat_groups_max": _number(np.nanmax(check.rhat_nested, initial=-np.inf)),
-        "residual_chi_square": _number(chi_square),
-        "outside_table": outside,
-    }
+    spot = spot_check(run, paths, truth)
+    verdict = judge(run, check, chi_square, outside, spot["surrogate_error"])
+    metrics = (
+        _metrics(run, truth, check, context, paths)
+        | {n: _number(x) for n, x in spot.items()}
+        | {
+            "converged": verdict.converged,
+            "finished": run.finished,
+            "warnings": [*verdict.problems, *verdict.remarks],
+            "rhat_max": _number(check.rhat_max),
+            "ess_bulk_min": _number(np.nanmin(check.ess_bulk, initial=np.inf)),
+            "ess_tail_min": _number(np.nanmin(check.ess_tail, initial=np.inf)),
+            "rhat_chains_max": _number(np.nanmax(check.rhat, initial=-np.inf)),
+            "rhat_groups_max": _number(np.nanmax(check.rhat_nested, initial=-np.inf)),
+            "residual_chi_square": _number(chi_square),
+            "outside_table": outside,
+        }
+    )
     history = (
         pd.DataFrame({key: np.concatenate([h[key] for h in run.history]) for key in run.history[0]})
         if run.history
@@ -133,7 +139,7 @@ def _tree(run: Run) -> xr.DataTree:
 
 def _paths(run: Run, truth: Truth | None) -> dict[str, Any]:
     """Posterior draws and their trajectories of the observed quantities, (draw, system, quantity, time); the truth's too."""
-    forward, problem = run.setup.likelihood.forward, run.problem
+    forward, problem = run.setup.exact.forward, run.problem
     theta = run.theta()
     flat = theta.reshape(-1, *theta.shape[2:])
     wanted = int(np.clip(BAND_NUMBERS // (theta.shape[2] * (problem.steps + 1) * len(problem.observed)), 8, 100))
@@ -163,7 +169,7 @@ def _paths(run: Run, truth: Truth | None) -> dict[str, Any]:
 
 def _chi_square(run: Run, draws: np.ndarray) -> float:
     """Mean squared standardised residual of the mean prediction over draws (draw, system, parameter)."""
-    data, likelihood = run.data, run.setup.likelihood
+    data, likelihood = run.data, run.setup.exact
 
     @eqx.filter_jit
     def predict(likelihood: Any, theta: Any, laws: Any) -> Any:
@@ -205,10 +211,7 @@ def _metrics(
         "coverage_2sd": _number(coverage),
         "closure_mse": _number(law_mse),
         "closure_mse_visited": _number(law_mse_visited),
-        "surrogate_mse": None,
-        "surrogate_fit_mse": None,
-        "surrogate_error": None,
-        "second_stage_acceptance": None,
+        "second_stage_acceptance": _second_stage(run),
         "mu": dict(zip(labels, phi.mu.mean((0, 1)).tolist())) if phi else None,
         "tau": dict(zip(labels, np.exp(phi.log_tau).mean((0, 1)).tolist())) if phi else None,
         "noise_sd": _noise(run),
@@ -217,6 +220,13 @@ def _metrics(
         "seconds_per_iteration": (seconds - run.seconds_compile) / max(1, run.iteration),
         "peak_rss_mb": peak,
     }
+
+
+def _second_stage(run: Run) -> float | None:
+    """Of the kept draws' phase, where a surrogate was corrected by the solver."""
+    figures = [h["second_stage"] for h in run.history if h["phase"][0] == "sample" and "second_stage" in h]
+    known = np.concatenate([f[np.isfinite(f)] for f in figures]) if figures else np.zeros(0)
+    return float(known.mean()) if known.size else None
 
 
 def _noise(run: Run) -> float | None:
@@ -264,12 +274,13 @@ def _view_parts(run: Run, truth: Truth | None, visited: dict[str, np.ndarray], p
         "truth_mu": truth.mu if truth else None,
         "truth_tau": truth.tau if truth else None,
         "truth_fit": paths["truth"],
+        "surrogate_fit": paths.get("surrogate"),
     }
 
 
 def _input_names(run: Run, name: str) -> tuple[str, ...]:
     """What a law is a function of: the state's own name where an input is simply a state, else `input`."""
-    forward, laws = run.setup.likelihood.forward, prepare(run.laws, run.ranges)
+    forward, laws = run.setup.exact.forward, prepare(run.laws, run.ranges)
     theta = jnp.asarray(run.theta()[0, -1, 0])
     path, seen = eqx.filter_jit(lambda t, laws: (forward.trajectory(t, laws), forward.visited(t, laws)[name]))(
         theta, laws

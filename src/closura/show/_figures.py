@@ -17,7 +17,7 @@ from matplotlib.ticker import MaxNLocator
 
 from ._view import ClosureView, View, counted, evenly, label, normal_density
 
-BLUE, ORANGE, BLACK, GREY = "#0065A8", "#E8760C", "#111111", "#E6E6E6"
+BLUE, ORANGE, BLACK, GREY, GREEN = "#0065A8", "#E8760C", "#111111", "#E6E6E6", "#00A36C"
 GROUPS = (BLUE, "#C65F9C", "#009E73", "#56B4E9", "#7A5195", "#8C8C3A", "#3F3F3F", "#A0522D")
 STYLE: Any = {
     **dict.fromkeys(("text.usetex", "axes.spines.top", "axes.spines.right", "legend.frameon"), False),
@@ -73,7 +73,7 @@ def trajectories(view: View) -> Figure:
         lowest = number + columns >= len(pairs)
         axes.set_xlabel("time" if lowest else "")
         axes.tick_params(labelbottom=lowest)
-    _legend(figure, figure.axes, loc="outside lower center", ncols=4)
+    _legend(figure, figure.axes, loc="outside lower center", ncols=5)
     return figure
 
 
@@ -178,6 +178,9 @@ def _trajectory(axes: Axes, view: View, system: int, quantity: int) -> None:
     axes.plot(view.grid, mean, color=BLUE, marker=mark, linewidth=1.6, label="fit")
     edge = 5 if view.grid.size == 1 else 0  # a band over one time is a bar
     axes.fill_between(view.grid, low, high, color=BLUE, alpha=0.25, linewidth=edge, label="95 % band")
+    if view.surrogate_fit is not None:
+        said = view.surrogate_fit[system, quantity]
+        axes.plot(view.grid, said, color=GREEN, linestyle=":", marker=mark, linewidth=2.0, label="surrogate")
     if view.truth_fit is not None:
         axes.plot(view.grid, view.truth_fit[system, quantity], marker=mark, **TRUTH)
     dots: dict[str, Any] = {"fmt": "o", "color": ORANGE, "markersize": 3.5, "elinewidth": 1, "zorder": 3}

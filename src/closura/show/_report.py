@@ -23,6 +23,8 @@ KEY_FIGURES = {
     "closure_mse": ("Law error", "Mean square distance of learned and true law on its stated range."),
     "closure_mse_visited": ("Law error where data were", "The same, weighted by where the systems went."),
     "surrogate_error": ("Surrogate error", "Surrogate against solver at the data, in units of the noise."),
+    "surrogate_fit_mse": ("Surrogate fit", "Mean square distance of surrogate and solver over whole solutions."),
+    "second_stage_acceptance": ("Second stage", "Share of the surrogate's moves that the solver confirmed."),
     "noise_sd": ("Noise", "Standard deviation of the measurement noise."),
     "chains": ("Chains", ""),
     "iterations": ("Iterations", ""),

@@ -57,6 +57,7 @@ class View:
     - `groups`: (chain,), which chains share a preconditioner.
     - `mu`, `tau`: (chain, draw, parameter), population mean and variance; None without hierarchy.
     - `grid`: (time,); `fit_mean`, `fit_low`, `fit_high`: (system, quantity, time), mean and 95 % band.
+    - `surrogate_fit`: like `fit_mean`, as the surrogate says it; None where there is none.
     - `observations`: columns system, time, quantity, value, sigma.
     - `history`: columns iteration, acceptance, loglik, temperature, step_size, phase.
     - `truth_*`: the truth of synthetic data, unconstrained; None on real data, NaN where unknown.
@@ -87,6 +88,7 @@ class View:
     truth_mu: np.ndarray | None
     truth_tau: np.ndarray | None
     truth_fit: np.ndarray | None
+    surrogate_fit: np.ndarray | None = None
 
     def spread(self, count: int) -> np.ndarray:
         """At most `count` systems, spread along the direction in which the estimates differ most."""

@@ -1,0 +1,43 @@
+"""Every surrogate on the mass-damper, K=20, over several data seeds, beside the solver.
+
+python benchmarks/surrogates.py [SEEDS] [FORWARD ...]
+"""
+
+import sys
+
+import numpy as np
+from _common import command, heading, table
+
+AIMS = {
+    "solver": "",
+    "basis": "92-98 %, 0.50, 1e-4, 3 min",
+    "fno-supervised": "90-98 %, 0.60, 3e-4, 12 min",
+    "pinn": "90-98 %, 0.80, 1e-3, 15 min",
+    "fno-physics": "88-98 %, 1.0, 3e-3, 20 min",
+}
+KEYS = ("coverage_2sd", "closure_mse", "closure_mse_visited", "surrogate_fit_mse", "surrogate_error", "surrogate_mse")
+KEYS += ("solver_mse", "theta_mse")
+
+
+def main(seeds: int, kinds: list[str]) -> None:
+    heading(f"Surrogates (mass-damper, K=20, {seeds} data seeds)")
+    rows = []
+    for kind in kinds or list(AIMS):
+        found, walls = [], []
+        for seed in range(seeds):
+            metrics, wall = command("mass-damper", "--forward", kind, "--data-seed", str(seed), "--no-cache")
+            found.append(metrics)
+            walls.append(wall)
+            print(f"<!-- {kind} {seed}: {wall:.0f} s {[metrics[k] for k in KEYS]} {metrics['warnings']} -->", flush=True)
+        means = [np.mean([m[key] for m in found]) if found[0][key] is not None else "" for key in KEYS]
+        worst = max(m["rhat_max"] for m in found)
+        rows.append([kind, *map(_plain, means), worst, float(np.mean(walls)), AIMS[kind]])
+    print(table(["forward", *KEYS, "worst R-hat", "command s", "aims: coverage, closure, fit, time"], rows))
+
+
+def _plain(value: object) -> object:
+    return float(value) if isinstance(value, np.floating) else value
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 3, sys.argv[2:])

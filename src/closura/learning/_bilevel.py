@@ -1,0 +1,222 @@
+"""Two levels: the surrogate is trained on the equation with the current law, the law on data seen through the surrogate.
+
+    max over law of  log p(y | law, surrogate*(law)),    surrogate*(law) = argmin of its loss under that law
+
+Three ways to the slope of the upper level in the law (always in the law as the solver calls it: its table):
+
+- `adjoint`: the exact solver's own slope at the draws. Off only by what the surrogate does to the distribution of draws.
+- `unrolled`: through the steps the surrogate has just taken, as published.
+- `implicit`: through the minimiser of the loss, with a damped Gauss-Newton matrix (Hessians of networks are indefinite).
+
+Every device trains on draws of its own groups; gradients are averaged, so all hold the same surrogate.
+"""
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import optax
+from jax import lax
+from jaxtyping import Array, Float, Int
+
+from ..population import uniforms
+from ..sampling import GroupKeys
+
+AXIS = "devices"
+DAMPING = 1e-3
+SOLVE_STEPS = 12
+
+
+class Trained(NamedTuple):
+    """Weights, their optimiser, and how large gradients have lately been."""
+
+    weights: Any
+    optimiser: Any
+    gradient_size: Float[Array, ""]
+
+
+class Replay(NamedTuple):
+    """Recent draws with, for a supervised surrogate, the solver's solutions there; the oldest is replaced next."""
+
+    theta: Float[Array, "group slot system parameter"]
+    label: Any  # (group, slot, system, time, state), or None
+    next: Int[Array, " group"]
+
+
+# Inside the root too: slopes through a step exist where a gradient is exactly zero.
+OPTIMISER = optax.scale_by_adam(eps_root=1e-16)
+
+
+def begin(weights: Any) -> Trained:
+    empty = jax.eval_shape(OPTIMISER.init, weights)
+    return Trained(weights, jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), empty), jnp.zeros(()))
+
+
+def improve(trained: Trained, gradient: Any, rate: Array | float) -> Trained:
+    """One step of Adam, on a gradient in units of its own recent size and cut off at ten of them.
+
+    Adam does not mind the units, but it remembers a single huge gradient for thousands of iterations, and chains that come
+    in from far away make such gradients. One that is not finite teaches nothing: that step is skipped.
+    """
+    if not jax.tree.leaves(trained.weights):
+        return trained
+    largest = jnp.max(jnp.stack([jnp.max(jnp.abs(g)) for g in jax.tree.leaves(gradient)]))
+    fine = jnp.isfinite(largest) & (largest > 0)
+    largest = jnp.where(fine, largest, 1.0)
+    size = largest * optax.global_norm(jax.tree.map(lambda g: g / largest, gradient))
+    usual = jnp.where(trained.gradient_size > 0, trained.gradient_size, size)
+    usual = usual * jnp.minimum(10.0, size / usual) ** 0.1
+    factor = jnp.minimum(10.0, size / usual) / size
+    update, state = OPTIMISER.update(jax.tree.map(lambda g: g * factor, gradient), trained.optimiser)
+    weights = jax.tree.map(lambda w, u: w - rate * u, trained.weights, update)
+    return jax.tree.map(lambda new, old: jnp.where(fine, new, old), Trained(weights, state, usual), trained)
+
+
+class Bilevel(NamedTuple):
+    """One iteration's view of both levels. `draws` are (group, chain, system, parameter), `sound` where they count."""
+
+    setup: Any
+    surrogate: Trained
+    replay: Any  # a Replay, or () where nothing is trained
+    laws: Any
+    draws: Array
+    sound: Array
+    keys: GroupKeys
+    rate: Array
+
+    def advance(self) -> tuple[Trained, Any, Any, Array]:
+        """The surrogate and its replay after this iteration, the slope of the upper level in the laws, the loss."""
+        if not jax.tree.leaves(self.surrogate.weights):
+            flat, sound = _joined(self.draws), _joined(self.sound)
+            slope = eqx.filter_grad(lambda laws: -self.setup.exact.mean(flat, laws, sound))(self.laws)
+            return self.surrogate, self.replay, slope, jnp.asarray(jnp.nan)
+        return getattr(self, self.setup.settings.hypergradient)()
+
+    # The lower level --------------------------------------------------------------------------------------------------
+
+    def labels(self, laws: Any) -> Any:
+        """The solver's solutions at the draws."""
+        solver = self.setup.exact.forward.reverse()
+        return _each_system(lambda theta: solver.trajectory(theta, laws))(self.draws)
+
+    def remembered(self, label: Any) -> Replay:
+        """The replay with these draws in it. A solution that is not finite, or a draw that does not count, is left out."""
+        replay, slots = self.replay, self.replay.theta.shape[1]
+        count = self.draws.shape[1]
+        place = (replay.next[:, None] + jnp.arange(count)) % slots
+        fine = self.sound if label is None else self.sound & jnp.all(jnp.isfinite(label), axis=(-2, -1))
+
+        def put(old: Array, new: Array) -> Array:
+            def one_group(old: Array, new: Array, place: Array, fine: Array) -> Array:
+                keep = fine.reshape(fine.shape + (1,) * (new.ndim - 2))
+                return old.at[place].set(jnp.where(keep, new, old[place]))
+
+            return jax.vmap(one_group)(old, new, place, fine)
+
+        theta = put(replay.theta, self.draws)
+        stored = None if label is None else put(replay.label, label)
+        return Replay(theta, stored, (replay.next + count) % slots)
+
+    def residual(self, weights: Any, laws: Any, batch: tuple[Array, Any, Array]) -> Float[Array, "draw condition"]:
+        network, forward = eqx.combine(weights, self.setup.network), self.setup.likelihood.forward
+        return jax.vmap(lambda theta, label, key: forward.residual(network, laws, theta, label, key))(*batch)
+
+    def loss(self, weights: Any, laws: Any, batch: tuple[Array, Any, Array]) -> Float[Array, ""]:
+        return jnp.mean(self.residual(weights, laws, batch) ** 2)
+
+    def batch(self, replay: Replay, keys: GroupKeys) -> tuple[Array, Any, Array]:
+        """Draws picked at random from the replay of every group, with keys for what a loss draws itself."""
+        size = max(1, self.setup.settings.batch // self.setup.settings.groups)
+        slots, systems = replay.theta.shape[1:3]
+
+        def one_group(key: Array, theta: Array, label: Any) -> Any:
+            (u,) = uniforms(key, (2, size))
+            slot, system = (jnp.floor(n * x).astype(int) for n, x in zip((slots, systems), u))
+            return theta[slot, system], None if label is None else label[slot, system], jr.split(key, size)
+
+        picked = jax.vmap(one_group)(keys, replay.theta, replay.label)
+        return jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), picked)
+
+    def train(self, laws: Any, replay: Replay) -> tuple[Trained, Float[Array, ""]]:
+        """The surrogate after its steps of this iteration, and its loss before the last of them."""
+
+        def step(surrogate: Trained, keys: GroupKeys) -> tuple[Trained, Array]:
+            batch = self.batch(replay, keys)
+            loss, gradient = jax.value_and_grad(self.loss)(surrogate.weights, laws, batch)
+            return improve(surrogate, lax.pmean(gradient, AXIS), self.rate), loss
+
+        keys = jax.vmap(lambda key: jr.split(key, self.setup.settings.inner_steps))(self.keys)
+        surrogate, losses = lax.scan(step, self.surrogate, jnp.swapaxes(keys, 0, 1))
+        return surrogate, lax.pmean(losses[-1], AXIS)
+
+    # The upper level --------------------------------------------------------------------------------------------------
+
+    def misfit(self, weights: Any) -> Float[Array, ""]:
+        """Minus the log likelihood of the data at the draws, seen through the surrogate; averaged over draws."""
+        network = eqx.combine(weights, self.setup.network)
+        flat, sound = _joined(self.draws), _joined(self.sound)
+        return -self.setup.likelihood.mean(flat, network, sound)
+
+    def adjoint(self) -> tuple[Trained, Replay, Any, Array]:
+        setup = self.setup
+
+        def exact(laws: Any) -> tuple[Array, Any]:
+            if not setup.likelihood.forward.labelled:
+                return -setup.exact.mean(_joined(self.draws), laws, _joined(self.sound)), None
+            # The solutions that label the draws are read at the observed points: no solve is made twice.
+            label = self.labels(laws)
+            predicted = _each_system(setup.likelihood.forward.read, setup.likelihood.where)(label)
+            return -setup.exact.mean_of(_joined(predicted), _joined(self.sound)), label
+
+        (_, label), slope = eqx.filter_value_and_grad(exact, has_aux=True)(self.laws)
+        replay = self.remembered(label)
+        surrogate, loss = self.train(self.laws, replay)
+        return surrogate, replay, slope, loss
+
+    def unrolled(self) -> tuple[Trained, Replay, Any, Array]:
+        def upper(laws: Any) -> tuple[Array, Any]:
+            # Only fresh labels know this law; older ones are what they are.
+            replay = self.remembered(self.labels(laws) if self.setup.likelihood.forward.labelled else None)
+            surrogate, loss = self.train(laws, replay)
+            return self.misfit(surrogate.weights), (surrogate, replay, loss)
+
+        (_, (surrogate, replay, loss)), slope = eqx.filter_value_and_grad(upper, has_aux=True)(self.laws)
+        return surrogate, replay, slope, loss
+
+    def implicit(self) -> tuple[Trained, Replay, Any, Array]:
+        labelled = self.setup.likelihood.forward.labelled
+        replay = self.remembered(self.labels(self.laws) if labelled else None)
+        surrogate, loss = self.train(self.laws, replay)
+        theta = self.draws.reshape(-1, self.draws.shape[-1])
+        keys = jr.split(self.keys[0], theta.shape[0])
+
+        def residual(weights: Any, laws: Any) -> Array:
+            label = self.labels(laws).reshape(theta.shape[0], *replay.label.shape[3:]) if labelled else None
+            return self.residual(weights, laws, (theta, label, keys))
+
+        there = surrogate.weights
+        value, push = jax.linearize(lambda w: residual(w, self.laws), there)
+        pull = jax.linear_transpose(push, there)
+
+        def curvature(v: Any) -> Any:
+            (back,) = pull(push(v) / value.size)
+            return jax.tree.map(lambda a, b: lax.pmean(a, AXIS) + DAMPING * b, back, v)
+
+        target = lax.pmean(jax.grad(self.misfit)(there), AXIS)
+        direction, _ = jax.scipy.sparse.linalg.cg(curvature, target, maxiter=SOLVE_STEPS)
+        _, pull_laws = eqx.filter_vjp(lambda laws: residual(there, laws), self.laws)
+        (slope,) = pull_laws(-push(direction) / value.size)
+        return surrogate, replay, slope, loss
+
+
+def _each_system(function: Any, where: Any = None) -> Any:
+    """Over groups, chains and systems; `where`, if any, is of each system."""
+    over = jax.vmap(function) if where is None else lambda x: jax.vmap(function)(x, where)
+    return jax.vmap(jax.vmap(over))
+
+
+def _joined(a: Array) -> Array:
+    """(group, chain, ...) to (group x chain, ...)."""
+    return a.reshape(-1, *a.shape[2:])

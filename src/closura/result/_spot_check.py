@@ -1,0 +1,57 @@
+"""How wrong is the surrogate? Its solutions beside the solver's, at posterior draws and the law that was learned."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..diagnose import Truth
+from ..learning import Run
+from ..problem import prepare
+
+FIGURES = ("surrogate_mse", "solver_mse", "surrogate_fit_mse", "surrogate_error")
+
+
+def spot_check(run: Run, paths: dict[str, Any], truth: Truth | None) -> dict[str, float | None]:
+    """- `surrogate_error`: root mean square at the observed points over posterior draws, in units of the noise
+    - `surrogate_fit_mse`: mean square on the grid over posterior draws
+    - `surrogate_mse`: at the true parameters, against the true solution (as published): holds the law's error too
+    - `solver_mse`: the same of the exact solver with the learned law
+    """
+    network = run.network
+    if network is None:
+        return dict.fromkeys(FIGURES)
+    observed = jnp.array([run.problem.state_names.index(q) for q in run.problem.observed])
+    seen, exact, draws = run.setup.likelihood, run.setup.exact, jnp.asarray(paths["draws"])
+    laws = prepare(run.laws, run.ranges)
+
+    @eqx.filter_jit
+    def on_grid(network: Any, theta: Any) -> Any:
+        return jnp.moveaxis(jax.vmap(jax.vmap(network.states))(theta)[..., observed], -1, -2)
+
+    @eqx.filter_jit
+    def solved(theta: Any, laws: Any) -> Any:
+        paths = jax.vmap(lambda t: exact.forward.trajectory(t, laws))(theta)
+        return jnp.moveaxis(paths[..., observed], -1, -2)
+
+    @eqx.filter_jit
+    def at_data(network: Any, laws: Any, theta: Any) -> Any:
+        apart = seen._batched(seen.forward, network)(theta) - exact._batched(exact.forward, laws)(theta)
+        return apart**2 * exact.weight
+
+    apart = np.asarray(at_data(network, laws, draws), float)
+    said = np.asarray(on_grid(network, draws), float)
+    paths["surrogate"] = said.mean(axis=0)
+    fit = said - paths["fit"]
+    figures: dict[str, float | None] = {
+        "surrogate_error": float(np.sqrt(apart.mean(axis=0)[run.data.mask].mean())),
+        "surrogate_fit_mse": float(np.mean(fit**2)),
+    }
+    if truth is not None and paths["truth"] is not None:
+        true_theta = jnp.asarray(truth.theta, float)
+        said = np.asarray(on_grid(network, true_theta[None]), float)[0]
+        figures["surrogate_mse"] = float(np.mean((said - paths["truth"]) ** 2))
+        figures["solver_mse"] = float(np.mean((np.asarray(solved(true_theta, laws), float) - paths["truth"]) ** 2))
+    return {**dict.fromkeys(FIGURES), **figures}

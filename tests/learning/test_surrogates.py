@@ -1,0 +1,134 @@
+"""Runs on surrogates: each trains while it samples, says how wrong it is, and can be corrected by the solver."""
+
+import jax
+import numpy as np
+import pytest
+
+import closura as cl
+from closura.forward import KINDS
+from closura.learning import Run
+from closura.learning._settings import SettingsError, make_settings
+from closura.problem import prepare
+from closura.problems import mass_damper
+from closura.result import collect, restore, store
+
+SMALL = {"chains": 16, "groups": 2, "iterations": 20, "chunk": 10, "settle": 10, "draws": 5, "thin": 1, "extend": 0}
+SMALL |= {"inner_steps": 2, "batch": 8, "replay": 2, "gradient_chains": 2}
+SIZES = {"basis": {"width": 16, "depth": 2, "rank": 12}, "pinn": {"width": 16, "depth": 2}}
+
+
+@pytest.fixture(scope="module")
+def fleet():
+    return mass_damper.simulate(3, 0)
+
+
+def start(fleet, kind, **settings):
+    problem = mass_damper.problem.with_closure(cl.MLP(width=8, depth=2))
+    network = SIZES.get(kind, {"width": 6, "modes": 6, "depth": 2})
+    return Run(problem, fleet[0], make_settings({"forward": kind, "network": network} | SMALL | settings))
+
+
+def finish(run):
+    while not run.finished:
+        run.advance()
+    return run
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_surrogate_runs_and_is_spot_checked(fleet, kind):
+    run = start(fleet, kind)
+    before = jax.device_get(run.learned.surrogate.weights)
+    result = collect(finish(run), fleet[1])
+    after = jax.device_get(run.learned.surrogate.weights)
+    assert all(np.any(a != b) for a, b in zip(jax.tree.leaves(before), jax.tree.leaves(after)))
+    metrics = result.metrics
+    for name in ("surrogate_error", "surrogate_fit_mse", "surrogate_mse", "solver_mse"):
+        assert metrics[name] > 0, name
+    assert metrics["second_stage_acceptance"] is None
+    assert np.all(np.isfinite(result.history["surrogate_loss"][:20]))
+    # So few steps cannot do: the verdict must not call this converged, and must say that the surrogate is off.
+    assert metrics["surrogate_error"] > 0.5
+    assert any("The surrogate is off from the solver by" in line for line in metrics["warnings"])
+    assert np.all(np.isfinite(run.theta()))
+
+
+def test_spot_check_is_what_it_says(fleet):
+    run = finish(start(fleet, "basis"))
+    metrics = collect(run, fleet[1]).metrics
+    laws, solver = prepare(run.laws, run.ranges), run.setup.exact.forward
+    theta = np.asarray(fleet[1].theta, np.float32)
+    said = jax.vmap(run.network.states)(theta)[..., 0]
+    solved = jax.vmap(lambda t: solver.trajectory(t, laws))(theta)[..., 0]
+    truth = {"f": cl.Known(mass_damper.laws["f"]).build(jax.random.key(0), cl.problem.unit_scaling(1))}
+    true = jax.vmap(lambda t: solver.trajectory(t, truth))(theta)[..., 0]
+    assert metrics["surrogate_mse"] == pytest.approx(float(np.mean((said - true) ** 2)), rel=1e-3)
+    assert metrics["solver_mse"] == pytest.approx(float(np.mean((solved - true) ** 2)), rel=1e-3)
+
+
+def test_corrected_by_the_solver_draws_are_of_the_exact_posterior(fleet):
+    """A surrogate hardly trained, corrected: what each chain holds as exact is the solver's likelihood where it stands."""
+    run = finish(start(fleet, "basis", exact=True, iterations=100))
+    position = run.chains.ensemble.position
+    flat = position.reshape(-1, *position.shape[2:])
+    exact = run.setup.exact.values(flat, prepare(run.laws, run.ranges)).reshape(position.shape[:3])
+    np.testing.assert_allclose(run.chains.ensemble.exact, exact, rtol=1e-3, atol=1e-2)
+    metrics = collect(run, fleet[1]).metrics
+    assert 0 < metrics["second_stage_acceptance"] < 1
+    assert not any("The surrogate is off" in line for line in metrics["warnings"])
+
+
+def test_exact_on_the_solver_is_nothing_new(fleet):
+    run = start(fleet, "solver", exact=True, network={})
+    assert run.chains.ensemble.exact is None
+
+
+def test_stop_and_go_on(tmp_path, fleet):
+    whole = finish(start(fleet, "basis"))
+    first = start(fleet, "basis")
+    first.advance()
+    store(first, tmp_path)
+    again = start(fleet, "basis")
+    restore(again, tmp_path)
+    np.testing.assert_allclose(finish(again).theta(), whole.theta(), rtol=1e-4, atol=1e-4)
+
+
+def test_without_hierarchy(fleet):
+    run = finish(start(fleet, "pinn", hierarchy=False))
+    assert run.phi() == ()
+    assert np.all(np.isfinite(run.theta()))
+
+
+def test_a_known_law_needs_no_slope(fleet):
+    problem = mass_damper.oracle()
+    settings = make_settings({"forward": "basis", "network": SIZES["basis"]} | SMALL)
+    run = finish(Run(problem, fleet[0], settings))
+    assert np.all(np.isfinite(run.theta()))
+    assert run.network is not None
+
+
+def test_defaults_and_presets():
+    assert make_settings({"forward": "pinn"}).hypergradient == "implicit"
+    assert make_settings({"forward": "basis"}).hypergradient == "adjoint"
+    assert make_settings({"forward": "pinn", "hypergradient": "unrolled"}).hypergradient == "unrolled"
+    paper = make_settings({"forward": "fno-supervised", "preset": "paper"})
+    assert (paper.chains, paper.inner_steps, paper.step_size) == (200, 20, 0.010)
+    assert paper.network == {"width": 32, "modes": 16, "depth": 4}
+    assert (paper.blocks, paper.covariance, paper.hypergradient) == ("joint", "self", "unrolled")
+    with pytest.raises(SettingsError, match="the paper has no forward='basis'; preset='paper' exists for solver, fno"):
+        make_settings({"forward": "basis", "preset": "paper"})
+
+
+@pytest.mark.parametrize("kind", ["fno-supervised", "pinn"])
+def test_the_papers_settings_run(fleet, kind):
+    """A smoke test: its sizes on three systems, two iterations."""
+    settings = make_settings({"forward": kind, "preset": "paper", "iterations": 2, "draws": 2, "gradient_chains": 2})
+    run = Run(mass_damper.problem, fleet[0], settings)
+    step = float(np.exp(np.asarray(run.chains.log_step)).max())
+    finish(run)
+    assert float(np.exp(np.asarray(run.chains.log_step)).max()) == pytest.approx(step)
+    assert np.all(np.isfinite(run.theta()))
+
+
+def test_sizes_a_network_does_not_have(fleet):
+    with pytest.raises(cl.ProblemError, match="a network of forward='pinn' has no modes; it has width, depth, hard"):
+        start(fleet, "pinn", network={"modes": 3})
