@@ -28,7 +28,9 @@ def main(seeds: int, kinds: list[str]) -> None:
             metrics, wall = command("mass-damper", "--forward", kind, "--data-seed", str(seed), "--no-cache")
             found.append(metrics)
             walls.append(wall)
-            print(f"<!-- {kind} {seed}: {wall:.0f} s {[metrics[k] for k in KEYS]} {metrics['warnings']} -->", flush=True)
+            print(
+                f"<!-- {kind} {seed}: {wall:.0f} s {[metrics[k] for k in KEYS]} {metrics['warnings']} -->", flush=True
+            )
         means = [np.mean([m[key] for m in found]) if found[0][key] is not None else "" for key in KEYS]
         worst = max(m["rhat_max"] for m in found)
         rows.append([kind, *map(_plain, means), worst, float(np.mean(walls)), AIMS[kind]])
