@@ -87,17 +87,13 @@ class Basis(eqx.Module):
 
     def at(self, theta: Float[Array, " parameter"], where: Stencil) -> Float[Array, " observation"]:
         frame, weights = self.frame, self.network(self.frame.inputs(theta))
-        column = frame.observed()[where.quantity] if len(frame.observed()) > 1 else int(frame.observed()[0])
+        column = jnp.asarray(frame.observed())[where.quantity]
         # Rows of the basis at the observed points: the same for every chain, so they are put together once.
         factor = frame.ramp(frame.time)[:, None] * lax.stop_gradient(frame.units.state_scale)
-        rows = (factor[..., None] * self.basis)[where.node, _beside(column, where.node)]
-        middle = (factor * self.center)[where.node, _beside(column, where.node)]
+        rows = (factor[..., None] * self.basis)[where.node, column[:, None]]
+        middle = (factor * self.center)[where.node, column[:, None]]
         grown = jnp.einsum("on,onr->or", where.weight, rows) @ weights + jnp.sum(where.weight * middle, axis=-1)
         return frame.start(theta)[column] + grown
-
-
-def _beside(column: Any, node: Array) -> Any:
-    return column if isinstance(column, int) else jnp.asarray(column)[:, None] + 0 * node
 
 
 def _smooth_basis(times: int, states: int, rank: int, key: PRNGKeyArray) -> Float[Array, "time state rank"]:

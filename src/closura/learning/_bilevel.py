@@ -187,17 +187,18 @@ class Bilevel(NamedTuple):
 
     def implicit(self) -> tuple[Trained, Replay, Any, Array]:
         labelled = self.setup.likelihood.forward.labelled
-        replay = self.remembered(self.labels(self.laws) if labelled else None)
+        known = self.labels(self.laws) if labelled else None
+        replay = self.remembered(known)
         surrogate, loss = self.train(self.laws, replay)
         theta = self.draws.reshape(-1, self.draws.shape[-1])
         keys = jr.split(self.keys[0], theta.shape[0])
 
-        def residual(weights: Any, laws: Any) -> Array:
-            label = self.labels(laws).reshape(theta.shape[0], *replay.label.shape[3:]) if labelled else None
-            return self.residual(weights, laws, (theta, label, keys))
+        def residual(weights: Any, laws: Any, label: Any) -> Array:
+            flat = label.reshape(theta.shape[0], *label.shape[3:]) if labelled else None
+            return self.residual(weights, laws, (theta, flat, keys))
 
         there = surrogate.weights
-        value, push = jax.linearize(lambda w: residual(w, self.laws), there)
+        value, push = jax.linearize(lambda w: residual(w, self.laws, known), there)
         pull = jax.linear_transpose(push, there)
 
         def curvature(v: Any) -> Any:
@@ -206,7 +207,9 @@ class Bilevel(NamedTuple):
 
         target = lax.pmean(jax.grad(self.misfit)(there), AXIS)
         direction, _ = jax.scipy.sparse.linalg.cg(curvature, target, maxiter=SOLVE_STEPS)
-        _, pull_laws = eqx.filter_vjp(lambda laws: residual(there, laws), self.laws)
+        _, pull_laws = eqx.filter_vjp(
+            lambda laws: residual(there, laws, self.labels(laws) if labelled else None), self.laws
+        )
         (slope,) = pull_laws(-push(direction) / value.size)
         return surrogate, replay, slope, loss
 
