@@ -50,6 +50,23 @@ def target(kind, problem=PROBLEM, times=(0.0, 0.64, 4.0), **options):
     return made, eqx.combine(jax.tree.map(lambda w: w + 0.3 * jr.normal(jr.key(1), w.shape), weights), fixed)
 
 
+@pytest.mark.parametrize(
+    ("offers", "kind", "message"),
+    [
+        (
+            ("solver",),
+            "pinn",
+            "trained on the residual of a problem, and 'problem' has none; .* solver, basis, fno-supervised",
+        ),
+        (("residual",), "basis", "trained on the solver of a problem, and 'problem' has none; .* is fno-physics, pinn"),
+    ],
+)
+def test_a_problem_that_cannot_train_a_surrogate_names_those_it_can(monkeypatch, offers, kind, message):
+    monkeypatch.setattr(cl.ODE, "offers", offers)
+    with pytest.raises(cl.ProblemError, match=message):
+        target(kind, oscillator())
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_initial_state_is_exact(kind):
     _, network = target(kind)

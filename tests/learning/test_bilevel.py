@@ -11,7 +11,9 @@ from closura import MLP
 from closura.forward._networks import Frame
 from closura.learning import Run, _bilevel
 from closura.learning._bilevel import AXIS, Bilevel
+from closura.learning._programs import _newcomers
 from closura.learning._settings import make_settings
+from closura.population import Phi
 from closura.problem import prepare
 from closura.problems import mass_damper
 
@@ -42,6 +44,7 @@ def levels(data, **settings) -> Bilevel:
         prepare(run.laws, run.ranges),
         draws,
         jnp.ones(draws.shape[:3], bool),
+        draws[:, :0],
         jr.split(jr.key(1), 2),
         jnp.asarray(1e-3),
     )
@@ -82,7 +85,8 @@ def test_unrolled_is_the_slope_through_the_steps(data, forward):
 
     def upper(size):
         laws = along(both.laws, size)
-        replay = both.remembered(both.labels(laws) if both.setup.likelihood.forward.labelled else None)
+        labelled = both.setup.likelihood.forward.labelled
+        replay = both.remembered(laws, both.labels(laws, both.draws) if labelled else None)
         return both.misfit(both.train(laws, replay)[0].weights)
 
     # Adam's first steps are nearly signs of gradients: small differences, or some of those flip.
@@ -119,7 +123,7 @@ def test_implicit_is_the_slope_of_the_damped_minimum(data, forward, monkeypatch)
 
     def best(laws, center, damping):
         """Minimum of half the mean square residual and of damping / 2 times the squared distance from `center`."""
-        label = both.labels(laws).reshape(len(theta), -1, 2) if forward == "basis" else None
+        label = both.labels(laws, both.draws).reshape(len(theta), -1, 2) if forward == "basis" else None
         keys = jr.split(jr.key(0), len(theta))
 
         def residual(flat):
@@ -144,8 +148,8 @@ def test_implicit_is_the_slope_of_the_damped_minimum(data, forward, monkeypatch)
 
 def test_replay_leaves_out_what_cannot_be_solved(data):
     both = levels(data, forward="basis")
-    label = both.labels(both.laws).at[0, 0, 1, 5, 0].set(jnp.nan)
-    after = both._replace(sound=both.sound.at[1, 0, 0].set(False)).remembered(label)
+    label = both.labels(both.laws, both.draws).at[0, 0, 1, 5, 0].set(jnp.nan)
+    after = both._replace(sound=both.sound.at[1, 0, 0].set(False)).remembered(both.laws, label)
     changed = np.any(np.asarray(after.theta != both.replay.theta), axis=-1)
     assert changed[:, 1:].sum() == 0
     assert bool(jnp.all(jnp.isfinite(after.label)))
@@ -154,9 +158,30 @@ def test_replay_leaves_out_what_cannot_be_solved(data):
     assert after.next.tolist() == [1, 1]
 
 
+def test_newcomers_are_remembered_with_their_solutions(data):
+    """Three draws in a replay of two: the newest stay, each with its own solution."""
+    both = levels(data, forward="basis")
+    new = both.draws + jnp.asarray([[[[0.1]], [[0.2]]]]).reshape(1, 2, 1, 1)
+    after = both._replace(newcomers=new).remembered(both.laws, both.labels(both.laws, both.draws))
+    np.testing.assert_allclose(after.theta, new)
+    np.testing.assert_allclose(after.label, both.labels(both.laws, new))
+
+
+def test_newcomers_are_of_the_population(data):
+    population = levels(data, forward="basis").setup.population
+    mu = jnp.stack([jnp.full((16, 3), 5.0), jnp.full((16, 3), -5.0)])
+    log_tau = jnp.broadcast_to(jnp.log(jnp.asarray([1e-4, 0.04, 0.25])), mu.shape)
+    theta = jnp.zeros((2, 16, 500, 3))
+    drawn = np.asarray(_newcomers(jr.split(jr.key(0), 2), population, theta, Phi(mu, log_tau), 8))
+    assert drawn.shape == (2, 8, 500, 3)
+    np.testing.assert_allclose(drawn.mean(axis=(1, 2)), mu[:, 0], atol=4 * 0.5 / 4000**0.5)
+    np.testing.assert_allclose(drawn.std(axis=(1, 2)), np.tile([0.01, 0.2, 0.5], (2, 1)), rtol=4 / 8000**0.5)
+    assert _newcomers(jr.split(jr.key(0), 2), population, theta, Phi(mu, log_tau), 0).shape == (2, 0, 500, 3)
+
+
 def test_training_makes_the_loss_small(data):
     both = levels(data, forward="basis", inner_steps=300, batch=4)
-    replay = both.remembered(both.labels(both.laws))
+    replay = both.remembered(both.laws, both.labels(both.laws, both.draws))
     surrogate, loss = alone(lambda: both._replace(rate=jnp.asarray(3e-3)).train(both.laws, replay))()
     theta = replay.theta.reshape(-1, 3)
     label = replay.label.reshape(len(theta), -1, 2)

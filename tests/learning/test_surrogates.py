@@ -93,7 +93,7 @@ def test_stop_and_go_on(tmp_path, fleet):
 
 
 def test_without_hierarchy(fleet):
-    run = finish(start(fleet, "pinn", hierarchy=False))
+    run = finish(start(fleet, "pinn", hierarchy=False, newcomers=1))
     assert run.phi() == ()
     assert np.all(np.isfinite(run.theta()))
 

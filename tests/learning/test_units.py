@@ -11,7 +11,7 @@ import closura as cl
 from closura.forward import Solver
 from closura.learning import Run, Settings
 from closura.learning._bilevel import begin, improve
-from closura.learning._run import make_plan
+from closura.learning._plan import make_plan
 from closura.learning._start import pace_of, start_laws
 
 SMALL = cl.MLP(width=8, depth=2)

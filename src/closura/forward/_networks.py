@@ -26,6 +26,11 @@ class Stencil(NamedTuple):
     weight: Float[Array, "*system observation near"]
     quantity: Int[Array, "*system observation"]
 
+    def read(self, near: Float[Array, "observation near state"], columns: np.ndarray) -> Float[Array, " observation"]:
+        """Observed quantities from the states at these nodes; `columns` are the states that quantities are."""
+        values = jnp.einsum("on,ons->os", self.weight, near)
+        return values[jnp.arange(values.shape[0]), jnp.asarray(columns)[self.quantity]]
+
 
 class Units(NamedTuple):
     """What a network's inputs and outputs are measured in."""
@@ -33,6 +38,11 @@ class Units(NamedTuple):
     theta_center: Float[Array, " parameter"]
     theta_scale: Float[Array, " parameter"]
     state_scale: Float[Array, " state"]
+
+
+def observed_columns(problem: ODE) -> np.ndarray:
+    """Which state each observed quantity is."""
+    return np.array([problem.state_names.index(name) for name in problem.observed])
 
 
 class Frame(eqx.Module):
@@ -62,7 +72,7 @@ class Frame(eqx.Module):
         return self.start(theta) + grown * part
 
     def observed(self) -> np.ndarray:
-        return np.array([self.problem.state_names.index(name) for name in self.problem.observed])
+        return observed_columns(self.problem)
 
 
 class Basis(eqx.Module):
@@ -121,9 +131,7 @@ class Operator(eqx.Module):
     def at(self, theta: Float[Array, " parameter"], where: Stencil) -> Float[Array, " observation"]:
         frame, rows = self.frame, where.node.reshape(-1)
         states = frame.whole(theta, self.network(frame.inputs(theta), rows), frame.time[rows])
-        near = states.reshape(*where.node.shape, -1)
-        values = jnp.einsum("on,ons->os", where.weight, near)
-        return values[jnp.arange(values.shape[0]), jnp.asarray(frame.observed())[where.quantity]]
+        return where.read(states.reshape(*where.node.shape, -1), frame.observed())
 
 
 class Pinn(eqx.Module):

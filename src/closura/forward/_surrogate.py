@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..problem import ODE, Observations, ProblemError
 from ..problem._closure import Closures
-from ._networks import Basis, Frame, Network, Operator, Pinn, Stencil, Units
+from ._networks import Basis, Frame, Network, Operator, Pinn, Stencil, Units, observed_columns
 
 COLLOCATION = 32
 
@@ -48,9 +48,7 @@ class Surrogate:
 
     def read(self, states: Float[Array, "time state"], where: Stencil) -> Float[Array, " observation"]:
         """Observed quantities from a solution on the grid."""
-        column = np.array([self.problem.state_names.index(name) for name in self.problem.observed])
-        near = states[where.node, jnp.asarray(column)[where.quantity][:, None]]
-        return jnp.sum(where.weight * near, axis=-1)
+        return where.read(states[where.node], observed_columns(self.problem))
 
     def reverse(self) -> "Surrogate":
         return self
@@ -115,11 +113,25 @@ KINDS: dict[str, tuple[Callable[..., Network], Any, bool]] = {
 def surrogate(kind: str, problem: ODE, data: Observations, **options: Any) -> tuple[Surrogate, Stencil]:
     """The surrogate of a problem, and where it is read off for these data."""
     network, residual, labelled = KINDS[kind]
+    needed = "solver" if labelled else "residual"
+    if needed not in problem.offers:
+        raise ProblemError(
+            f"forward={kind!r} is trained on the {needed} of a problem, and {problem.name!r} has none; "
+            f"what works is {', '.join(choices(problem))}"
+        )
     known = [name for name, p in inspect.signature(network).parameters.items() if p.kind is p.KEYWORD_ONLY]
     wrong = [name for name in options if name not in known]
     if wrong:
         raise ProblemError(f"a network of forward={kind!r} has no {', '.join(wrong)}; it has {', '.join(known)}")
     return Surrogate(problem, network, residual, labelled, tuple(sorted(options.items()))), stencil(problem, data)
+
+
+def choices(problem: ODE) -> list[str]:
+    """Forward models that a problem allows."""
+    trained = [
+        kind for kind, (*_, labelled) in KINDS.items() if ("solver" if labelled else "residual") in problem.offers
+    ]
+    return ["solver", *trained] if "solver" in problem.offers else trained
 
 
 def stencil(problem: ODE, data: Observations) -> Stencil:

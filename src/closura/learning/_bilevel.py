@@ -75,7 +75,11 @@ def improve(trained: Trained, gradient: Any, rate: Array | float) -> Trained:
 
 
 class Bilevel(NamedTuple):
-    """One iteration's view of both levels. `draws` are (group, chain, system, parameter), `sound` where they count."""
+    """One iteration's view of both levels.
+
+    `draws` of the chains are (group, chain, system, parameter), `sound` where they count; `newcomers` are draws of their
+    populations, for training alone.
+    """
 
     setup: Any
     surrogate: Trained
@@ -83,6 +87,7 @@ class Bilevel(NamedTuple):
     laws: Any
     draws: Array
     sound: Array
+    newcomers: Array
     keys: GroupKeys
     rate: Array
 
@@ -96,17 +101,26 @@ class Bilevel(NamedTuple):
 
     # The lower level --------------------------------------------------------------------------------------------------
 
-    def labels(self, laws: Any) -> Any:
-        """The solver's solutions at the draws."""
+    def labels(self, laws: Any, draws: Array) -> Any:
+        """The solver's solutions at draws."""
         solver = self.setup.exact.forward.reverse()
-        return _each_system(lambda theta: solver.trajectory(theta, laws))(self.draws)
+        return _each_system(lambda theta: solver.trajectory(theta, laws))(draws)
 
-    def remembered(self, label: Any) -> Replay:
-        """The replay with these draws in it. A solution that is not finite, or a draw that does not count, is left out."""
+    def remembered(self, laws: Any, label: Any) -> Replay:
+        """The replay with draws (`label` are their solutions) and newcomers in it, as many as it holds. A solution that is
+        not finite, or a draw that does not count, is left out."""
         replay, slots = self.replay, self.replay.theta.shape[1]
-        count = self.draws.shape[1]
+        draws, fine = self.draws, self.sound
+        if self.newcomers.shape[1]:
+            draws = jnp.concatenate([draws, self.newcomers], axis=1)
+            fine = jnp.concatenate([fine, jnp.ones(self.newcomers.shape[:3], bool)], axis=1)
+            if label is not None:
+                label = jnp.concatenate([label, self.labels(laws, self.newcomers)], axis=1)
+        if label is not None:
+            fine = fine & jnp.all(jnp.isfinite(label), axis=(-2, -1))
+        draws, label, fine = jax.tree.map(lambda a: a[:, -slots:], (draws, label, fine))
+        count = draws.shape[1]
         place = (replay.next[:, None] + jnp.arange(count)) % slots
-        fine = self.sound if label is None else self.sound & jnp.all(jnp.isfinite(label), axis=(-2, -1))
 
         def put(old: Array, new: Array) -> Array:
             def one_group(old: Array, new: Array, place: Array, fine: Array) -> Array:
@@ -115,7 +129,7 @@ class Bilevel(NamedTuple):
 
             return jax.vmap(one_group)(old, new, place, fine)
 
-        theta = put(replay.theta, self.draws)
+        theta = put(replay.theta, draws)
         stored = None if label is None else put(replay.label, label)
         return Replay(theta, stored, (replay.next + count) % slots)
 
@@ -166,19 +180,20 @@ class Bilevel(NamedTuple):
             if not setup.likelihood.forward.labelled:
                 return -setup.exact.mean(_joined(self.draws), laws, _joined(self.sound)), None
             # The solutions that label the draws are read at the observed points: no solve is made twice.
-            label = self.labels(laws)
+            label = self.labels(laws, self.draws)
             predicted = _each_system(setup.likelihood.forward.read, setup.likelihood.where)(label)
             return -setup.exact.mean_of(_joined(predicted), _joined(self.sound)), label
 
         (_, label), slope = eqx.filter_value_and_grad(exact, has_aux=True)(self.laws)
-        replay = self.remembered(label)
+        replay = self.remembered(self.laws, label)
         surrogate, loss = self.train(self.laws, replay)
         return surrogate, replay, slope, loss
 
     def unrolled(self) -> tuple[Trained, Replay, Any, Array]:
         def upper(laws: Any) -> tuple[Array, Any]:
             # Only fresh labels know this law; older ones are what they are.
-            replay = self.remembered(self.labels(laws) if self.setup.likelihood.forward.labelled else None)
+            labelled = self.setup.likelihood.forward.labelled
+            replay = self.remembered(laws, self.labels(laws, self.draws) if labelled else None)
             surrogate, loss = self.train(laws, replay)
             return self.misfit(surrogate.weights), (surrogate, replay, loss)
 
@@ -187,8 +202,8 @@ class Bilevel(NamedTuple):
 
     def implicit(self) -> tuple[Trained, Replay, Any, Array]:
         labelled = self.setup.likelihood.forward.labelled
-        known = self.labels(self.laws) if labelled else None
-        replay = self.remembered(known)
+        known = self.labels(self.laws, self.draws) if labelled else None
+        replay = self.remembered(self.laws, known)
         surrogate, loss = self.train(self.laws, replay)
         theta = self.draws.reshape(-1, self.draws.shape[-1])
         keys = jr.split(self.keys[0], theta.shape[0])
@@ -208,7 +223,7 @@ class Bilevel(NamedTuple):
         target = lax.pmean(jax.grad(self.misfit)(there), AXIS)
         direction, _ = jax.scipy.sparse.linalg.cg(curvature, target, maxiter=SOLVE_STEPS)
         _, pull_laws = eqx.filter_vjp(
-            lambda laws: residual(there, laws, self.labels(laws) if labelled else None), self.laws
+            lambda laws: residual(there, laws, self.labels(laws, self.draws) if labelled else None), self.laws
         )
         (slope,) = pull_laws(-push(direction) / value.size)
         return surrogate, replay, slope, loss

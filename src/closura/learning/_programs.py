@@ -18,7 +18,7 @@ from jax.sharding import PartitionSpec as Spec
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..forward import Likelihood
-from ..population import Population, uniforms
+from ..population import Population, normal, uniforms
 from ..problem import Range, prepare
 from ..sampling import BLOCKS, Ensemble, GroupKeys, adapt, init, step
 from ._bilevel import AXIS, Bilevel, Trained, improve
@@ -149,12 +149,15 @@ def learn(
         phi = blocks.gibbs(key_phi, ensemble.position, chains.phi)
         replay, loss = chains.replay, jnp.asarray(jnp.nan)
         if moves:
-            theta, _ = blocks.unpack(ensemble.position, phi)
+            theta, phi_of_each = blocks.unpack(ensemble.position, phi)
             count = max(1, settings.gradient_chains // settings.groups)
             picked, sound = _pick(key_pick, (theta, jnp.isfinite(ensemble.loglik)), count)
             picked = jnp.where(sound[..., None], picked, setup.population.mean)
             # Fisher's identity: the mean of this over posterior draws is the slope of the marginal likelihood.
-            levels = Bilevel(setup, surrogate, replay, prepared, picked, sound, key_train, now.surrogate_rate)
+            newcomers = _newcomers(key_pick, setup.population, theta, phi_of_each, settings.newcomers)
+            levels = Bilevel(
+                setup, surrogate, replay, prepared, picked, sound, newcomers, key_train, now.surrogate_rate
+            )
             surrogate, replay, slope, loss = levels.advance()
             slope = jax.tree.map(lambda s: now.temperature * lax.pmean(s, AXIS), slope)
             (gradient,) = pull((slope, -jnp.ones_like(log_prior)))
@@ -265,6 +268,25 @@ def _pick(keys: GroupKeys, tree: Any, count: int) -> Any:
         return jax.tree.map(lambda a: a[chosen], group)
 
     return jax.vmap(one_group)(keys, tree)
+
+
+def _newcomers(keys: GroupKeys, population: Population, theta: Array, phi: Any, count: int) -> Array:
+    """(group, count, system, parameter): new systems, of the populations that some chains hold."""
+    if not count:
+        return theta[:, :0]
+    keys = jax.vmap(lambda key: jr.fold_in(key, 1))(keys)
+    theta, phi = _pick(keys, (theta, phi), count)
+
+    def one_group(key: PRNGKeyArray, theta: Array, phi: Any) -> Array:
+        (noise,) = uniforms(key, theta.shape)
+
+        def one_chain(noise: Array, phi: Any) -> Array:
+            mean, variance = population.moments(phi)
+            return mean + jnp.sqrt(variance) * noise
+
+        return jax.vmap(one_chain)(normal(noise), phi)
+
+    return jax.vmap(one_group)(keys, theta, phi)
 
 
 def _log(blocks: Any, ensemble: Ensemble, phi: Any, info: Any, log_step: Array, loss: Array | float = jnp.nan) -> Log:

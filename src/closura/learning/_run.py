@@ -22,6 +22,7 @@ from ..population import normal, population, uniforms
 from ..problem import ODE, Adaptive, Observations, Range, prepare
 from ..sampling import BLOCKS, Ensemble, cholesky, convergence, ensemble_covariance, identity_like, init
 from ._bilevel import AXIS, begin
+from ._plan import adaptations, learning_rates, make_plan, temperatures
 from ._programs import (
     DRAWS,
     GROUPS,
@@ -49,46 +50,8 @@ from ._start import (
     table_range,
 )
 
-FIRST_TEMPERATURE = 1e-3
 DIAGNOSED_NUMBERS = 3_000_000
-STORED_NUMBERS = 60_000_000
 SETBACKS, SLOWER = 2, 0.3
-
-
-class Plan(NamedTuple):
-    """Iterations of each phase, in whole chunks, so that every program is compiled once."""
-
-    learn_chunk: int
-    learn: int
-    keep: int
-    thin: int
-    settle: int
-    sample: int
-
-    @property
-    def sample_chunk(self) -> int:
-        return self.keep * self.thin
-
-
-def make_plan(settings: Settings, numbers: int) -> Plan:
-    """`numbers` is how many one kept draw of all chains has: huge fleets keep fewer draws, further apart, in smaller chunks."""
-    size = max(5, min(settings.chunk, 3_000_000 // numbers))
-    thin = settings.thin * max(1, -(-settings.draws * numbers // STORED_NUMBERS))
-    draws = max(1, settings.draws * settings.thin // thin)
-    chunks = -(-settings.iterations // size)
-    learn_chunk = -(-settings.iterations // chunks)
-    sample_chunks = -(-draws // max(1, min(draws, size // thin)))
-    keep = -(-draws // sample_chunks)
-    # At least two: the last one finds step sizes for the preconditioner that the others found.
-    settle_chunks = max(2, -(-settings.settle // (keep * thin))) if settings.settle else 0
-    return Plan(
-        learn_chunk,
-        chunks * learn_chunk,
-        keep,
-        thin,
-        settle_chunks * keep * thin,
-        sample_chunks * keep * thin,
-    )
 
 
 class Run:
@@ -158,11 +121,13 @@ class Run:
         return self._learn_chunk() if self.phase == "learn" else self._sample_chunk()
 
     def _learn_chunk(self) -> dict[str, np.ndarray]:
-        size, learned = self.plan.learn_chunk, self.plan.learn
-        now = np.arange(self.iteration, self.iteration + size)
-        warm = max(1.0, self.settings.warmup * learned)
-        temperature = np.minimum(1.0, FIRST_TEMPERATURE ** np.maximum(0.0, 1 - now / warm))
-        schedule = Schedule(jnp.asarray(temperature, float), jnp.full(size, self._adaptation), *self._rates(now))
+        size = self.plan.learn_chunk
+        now = np.arange(self.iteration, self.iteration + size) / self.plan.learn
+        temperature = temperatures(self.settings, now)
+        slower = SLOWER**self.setbacks
+        rates = [slower * rate for rate in learning_rates(self.settings, now, self.network is not None)]
+        follow = adaptations(self.settings, "learn", now)
+        schedule = Schedule(*(jnp.asarray(x, float) for x in (temperature, follow, *rates)))
         if not jax.tree.leaves(self.learned) and self.iteration == 0:
             self._refresh()
         program = self._program("learn", learn, (GROUPS, SAME, SAME, SAME), (GROUPS, SAME, SAME))
@@ -180,9 +145,7 @@ class Run:
         if self.iteration == self.plan.learn and self.settings.preconditioner is not None:
             spread = ensemble_covariance(self.chains.ensemble.position, shrink=self.settings.covariance == "halves")
             self.factor = self.spread(cholesky(spread))
-        done = self.iteration - self.plan.learn
-        # Ever smaller corrections while settling, none while sampling.
-        rate = 2 * self._adaptation / (1 + (done + np.arange(size)) / 25) if phase == "settle" else np.zeros(size)
+        rate = adaptations(self.settings, phase, self.iteration - self.plan.learn + np.arange(size))
         schedule = Schedule(jnp.ones(size), jnp.asarray(rate, float), jnp.zeros(size), jnp.zeros(size))
         function = lambda *a: sample(*a, thin=self.plan.thin)  # noqa: E731
         program = self._program("sample", function, (GROUPS, SAME, SAME, GROUPS, SAME, SAME), (GROUPS, DRAWS, SAME))
@@ -197,24 +160,6 @@ class Run:
         elif self.phase == "settle":  # after the last chunk of settling nothing changes any more
             self._tune(theta, phi)
         return logged
-
-    @property
-    def _adaptation(self) -> float:
-        """How fast step sizes follow the acceptance; a step size that is given stays."""
-        return 0.1 if self.settings.step_size is None else 0.0
-
-    def _rates(self, now: np.ndarray) -> tuple[Array, Array]:
-        """Learning rates of law and surrogate: a cosine to a fiftieth; the surrogate goes on alone at the end."""
-        settings, learned = self.settings, self.plan.learn
-        alone = settings.polish if jax.tree.leaves(self.learned.surrogate.weights) else 0.0
-        together = max(1.0, (1 - alone) * learned)
-
-        def cosine(place: np.ndarray) -> np.ndarray:
-            return 0.02 + 0.98 * 0.5 * (1 + np.cos(np.pi * np.minimum(1.0, place)))
-
-        slower = SLOWER**self.setbacks
-        law = slower * settings.learning_rate * np.where(now < together, cosine(now / together), 0.0)
-        return jnp.asarray(law, float), jnp.asarray(slower * settings.surrogate_rate * cosine(now / learned), float)
 
     # Parts of it ------------------------------------------------------------------------------------------------------
 

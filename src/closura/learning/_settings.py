@@ -55,6 +55,9 @@ class Settings(BaseModel):
     inner_steps: int = Field(8, ge=1, description="steps of the surrogate in an iteration")
     batch: int = Field(256, ge=1, description="draws in one step of the surrogate")
     replay: int = Field(16, ge=1, description="recent draws of all systems each group keeps to train the surrogate on")
+    newcomers: int = Field(
+        0, ge=0, description="draws of all systems from the current population each group adds to them in an iteration"
+    )
     surrogate_rate: float = Field(
         2e-3, gt=0, description="first learning rate of the surrogate, decaying to a fiftieth"
     )

@@ -3,7 +3,7 @@
 import inspect
 from collections import namedtuple
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -32,6 +32,9 @@ class ODE:
     - `dt`: step of the fixed-step integrators (default: 200 steps over the span).
     - `sigma`: known noise standard deviation where the data do not state their own (one number, or a dict by quantity).
     """
+
+    # What there is to train a surrogate on.
+    offers: ClassVar[tuple[str, ...]] = ("solver", "residual")
 
     def __init__(
         self,

@@ -1,0 +1,71 @@
+"""How long each phase takes, and what changes with the iteration."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ._settings import Settings
+
+FIRST_TEMPERATURE = 1e-3
+STORED_NUMBERS = 60_000_000
+
+
+class Plan(NamedTuple):
+    """Iterations of each phase, in whole chunks, so that every program is compiled once."""
+
+    learn_chunk: int
+    learn: int
+    keep: int
+    thin: int
+    settle: int
+    sample: int
+
+    @property
+    def sample_chunk(self) -> int:
+        return self.keep * self.thin
+
+
+def make_plan(settings: Settings, numbers: int) -> Plan:
+    """`numbers` is how many one kept draw of all chains has: huge fleets keep fewer draws, further apart, in smaller chunks."""
+    size = max(5, min(settings.chunk, 3_000_000 // numbers))
+    thin = settings.thin * max(1, -(-settings.draws * numbers // STORED_NUMBERS))
+    draws = max(1, settings.draws * settings.thin // thin)
+    chunks = -(-settings.iterations // size)
+    learn_chunk = -(-settings.iterations // chunks)
+    sample_chunks = -(-draws // max(1, min(draws, size // thin)))
+    keep = -(-draws // sample_chunks)
+    # At least two: the last one finds step sizes for the preconditioner that the others found.
+    settle_chunks = max(2, -(-settings.settle // (keep * thin))) if settings.settle else 0
+    return Plan(
+        learn_chunk,
+        chunks * learn_chunk,
+        keep,
+        thin,
+        settle_chunks * keep * thin,
+        sample_chunks * keep * thin,
+    )
+
+
+def temperatures(settings: Settings, now: np.ndarray) -> np.ndarray:
+    """The likelihood comes in slowly, up to the part `warmup` of learning; `now` is which part of it is over."""
+    warm = np.minimum(1.0, now / settings.warmup) if settings.warmup else np.ones(len(now))
+    return FIRST_TEMPERATURE ** (1 - warm)
+
+
+def learning_rates(settings: Settings, now: np.ndarray, surrogate: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Of law and surrogate: a cosine to a fiftieth; the surrogate goes on alone at the end."""
+
+    def cosine(place: np.ndarray) -> np.ndarray:
+        return 0.02 + 0.98 * 0.5 * (1 + np.cos(np.pi * np.minimum(1.0, place)))
+
+    together = 1 - settings.polish if surrogate else 1.0
+    law = settings.learning_rate * np.where(now < together, cosine(now / together), 0.0)
+    return law, settings.surrogate_rate * cosine(now)
+
+
+def adaptations(settings: Settings, phase: str, done: np.ndarray) -> np.ndarray:
+    """How fast step sizes follow the acceptance: ever slower while settling (`done` iterations of it are over), not at all
+    while sampling; a step size that is given stays."""
+    first = 0.1 if settings.step_size is None else 0.0
+    slowing = {"learn": np.ones(len(done)), "settle": 2 / (1 + done / 25), "sample": np.zeros(len(done))}
+    return first * slowing[phase]
