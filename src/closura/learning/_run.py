@@ -7,7 +7,7 @@ sample   everything frozen; these draws are the posterior            (draws x th
 
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import equinox as eqx
 import jax

@@ -1,0 +1,103 @@
+"""Where an iteration with a surrogate spends its time, and what the slope of the law costs against an unrolled one.
+
+python benchmarks/phases.py [FORWARD ...]
+"""
+
+import sys
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from _common import heading, side_by_side, table
+
+import closura
+from closura.forward import KINDS
+from closura.learning import Run, Schedule, learn
+from closura.learning._bilevel import Bilevel
+from closura.learning._programs import GROUPS, SAME, Program, with_weights
+from closura.learning._settings import make_settings
+from closura.problem import prepare
+from closura.problems import mass_damper
+from closura.sampling import init, step
+
+CHUNK = 4
+
+
+def moving(setup: Any, chains: Any, learned: Any, ranges: Any) -> Any:
+    """Only the moves: the likelihood anew, one step of every chain, phi."""
+    blocks = setup.blocks
+    model = setup.model(prepare(with_weights(setup.closures, learned.law.weights), ranges), learned.surrogate)
+
+    def evaluate(position: Any) -> Any:
+        return blocks.evaluate(setup.likelihood, model, position)
+
+    def iteration(carry: Any, _: None) -> Any:
+        ensemble, phi = carry
+        ensemble, _ = step(
+            chains.keys,
+            init(ensemble.position, evaluate),
+            phi,
+            chains.log_step,
+            None,
+            evaluate,
+            blocks.prior,
+            temperature=jnp.ones(()),
+            covariance=setup.settings.covariance,
+        )
+        return (ensemble, blocks.gibbs(chains.keys, ensemble.position, phi)), None
+
+    return jax.lax.scan(iteration, (chains.ensemble, chains.phi), length=CHUNK)[0]
+
+
+def training(setup: Any, chains: Any, learned: Any, ranges: Any) -> Any:
+    """Only the surrogate's own steps."""
+    laws = prepare(with_weights(setup.closures, learned.law.weights), ranges)
+    draws = chains.replay.theta[:, :1]
+
+    def iteration(surrogate: Any, _: None) -> Any:
+        sound, rate = jnp.ones(draws.shape[:3], bool), jnp.asarray(1e-3)
+        levels = Bilevel(setup, surrogate, chains.replay, laws, draws, sound, draws[:, :0], chains.keys, rate)
+        return levels.train(laws, chains.replay)[0], None
+
+    return jax.lax.scan(iteration, learned.surrogate, length=CHUNK)[0]
+
+
+def jobs(kind: str, cores: int) -> dict[str, Any]:
+    data, _ = mass_damper.simulate(20, 0)
+    found: dict[str, Any] = {}
+    for slope in ("", "unrolled"):
+        chosen = {"forward": kind, "devices": cores, "iterations": CHUNK, "chunk": CHUNK}
+        settings = make_settings(chosen | ({"hypergradient": slope} if slope else {}))
+        run = Run(mass_damper.problem, data, settings)
+        run.advance()
+        schedule = Schedule(*(jnp.full(CHUNK, value) for value in (1.0, 0.01, 1e-3, 1e-3)))
+        whole = Program(learn, run.setup, run.mesh, (GROUPS, SAME, SAME, SAME), (GROUPS, SAME, SAME))
+        found[slope or "whole"] = lambda w=whole, r=run, s=schedule: w(r.chains, r.learned, r.ranges, s)
+        if not slope:
+            parts = {
+                "moves": Program(moving, run.setup, run.mesh, (GROUPS, SAME, SAME), GROUPS),
+                "training": Program(training, run.setup, run.mesh, (GROUPS, SAME, SAME), SAME),
+            }
+            for name, part in parts.items():
+                found[name] = lambda p=part, r=run: p(r.chains, r.learned, r.ranges)
+    return found
+
+
+def main(kinds: list[str]) -> None:
+    cores = closura.use_cores()
+    heading("Parts of a learning iteration (mass-damper, K=20, default settings)")
+    rows = []
+    for kind in kinds or list(KINDS):
+        seconds = side_by_side(jobs(kind, cores), repeats=5)
+        each = {name: 1e3 * s / CHUNK for name, s in seconds.items()}
+        slope = each["whole"] - each["moves"] - each["training"]
+        kept = make_settings({"forward": kind}).hypergradient
+        rows.append([kind, each["whole"], each["moves"], each["training"], slope, kept, each["unrolled"]])
+        rows[-1].append(each["unrolled"] / each["whole"])
+        print(f"<!-- {rows[-1]} -->", flush=True)
+    columns = ["forward", "ms an iteration", "chains move", "surrogate's steps", "slope of the law (the rest)"]
+    print(table([*columns, "which slope", "ms with unrolled slope", "unrolled / default"], rows))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
