@@ -19,6 +19,7 @@ ROWS: dict[str, tuple[list[str], str]] = {
     "pinn, soft": (["--set", "network={hard: false}"], ""),
     "pinn, no hierarchy": (["--no-hierarchy"], ""),
     "fno-physics": ([], "88-98 %, 1.0, 3e-3, 20 min"),
+    "fno-physics, implicit": (["--set", "hypergradient=implicit"], ""),
 }
 KEYS = ("coverage_2sd", "closure_mse", "closure_mse_visited", "surrogate_fit_mse", "surrogate_error", "surrogate_mse")
 KEYS += ("solver_mse", "theta_mse")

@@ -107,8 +107,8 @@ def test_a_known_law_needs_no_slope(fleet):
 
 
 def test_defaults_and_presets():
-    assert make_settings({"forward": "pinn"}).hypergradient == "implicit"
-    assert make_settings({"forward": "basis"}).hypergradient == "adjoint"
+    assert make_settings({"forward": "pinn"}).surrogate_rate == 5e-3
+    assert make_settings({"forward": "pinn"}).hypergradient == "adjoint"
     assert make_settings({"forward": "pinn", "hypergradient": "unrolled"}).hypergradient == "unrolled"
     paper = make_settings({"forward": "fno-supervised", "preset": "paper"})
     assert (paper.chains, paper.inner_steps, paper.step_size) == (200, 20, 0.010)

@@ -116,20 +116,14 @@ class Settings(BaseModel):
             )
 
 
-# What does well with each surrogate on two cores.
+# What does well with each surrogate on two cores. Many steps on few draws beat few steps on many.
+_FEW = {"chains": 32, "iterations": 1000}
 DEFAULTS: dict[str, dict[str, Any]] = {
     "basis": {"iterations": 2000},
     "solver": {},
-    "fno-supervised": {"chains": 32, "iterations": 1000, "batch": 64},
-    "fno-physics": {"chains": 32, "iterations": 1000, "batch": 64, "gradient_chains": 4, "hypergradient": "implicit"},
-    "pinn": {
-        "chains": 32,
-        "iterations": 1000,
-        "batch": 40,
-        "inner_steps": 16,
-        "gradient_chains": 4,
-        "hypergradient": "implicit",
-    },
+    "fno-supervised": _FEW | {"batch": 32, "inner_steps": 16, "surrogate_rate": 1e-2},
+    "fno-physics": _FEW | {"batch": 16, "inner_steps": 32, "surrogate_rate": 1e-2},
+    "pinn": _FEW | {"batch": 16, "inner_steps": 32, "surrogate_rate": 5e-3},
 }
 
 
