@@ -11,7 +11,7 @@ import pandas as pd
 
 from .diagnose import Truth
 from .learning import Run, cores, drive, make_settings
-from .problem import ODE, DataError, Observations, read_table
+from .problem import DataError, Observations, Problem, read_table
 from .result import (
     FolderError,
     Result,
@@ -31,7 +31,7 @@ CHECKPOINT_EVERY = 30.0
 
 
 def fit(
-    problem: ODE,
+    problem: Problem,
     data: Observations | pd.DataFrame | str | Path,
     *,
     truth: Truth | None = None,
@@ -61,7 +61,7 @@ def fit(
             "for comparison: use covariance='halves'",
             stacklevel=2,
         )
-    observations = data if isinstance(data, Observations) else read_table(data)
+    observations = data if isinstance(data, Observations) else read_table(data, axes=problem.axes)
     folder = None if out is None else Path(out).expanduser()
     if resume and folder is None:
         raise ValueError("resume=True continues a run folder: name it with out=")

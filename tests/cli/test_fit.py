@@ -72,7 +72,7 @@ METRICS = {
     "warnings": list,
 }
 FILES = "closure.csv closure.eqx config.yaml data.csv history.parquet metrics.json posterior.nc problem.py report.html"
-FIGURES = "closure hyper_traces population posteriors traces trajectories"
+FIGURES = "closure fit hyper_traces population posteriors traces"
 
 
 class Shell:

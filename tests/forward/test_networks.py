@@ -11,7 +11,7 @@ import pytest
 import closura as cl
 from closura.forward import KINDS, Solver, Units, likelihood, trainable
 from closura.forward._networks import Frame, Pinn
-from closura.forward._surrogate import _differences, stencil
+from closura.forward._stencil import stencil
 from closura.problem import unit_scaling
 from closura.problems import mass_damper
 
@@ -32,7 +32,7 @@ def units():
 
 def observations(times, quantities=("u",)):
     rows = [{"system": "a", "time": t, **dict.fromkeys(quantities, 0.0)} for t in times]
-    return cl.Observations.from_frame(pd.DataFrame(rows)).matched(quantities, PROBLEM.span, 0.1)
+    return cl.Observations.from_frame(pd.DataFrame(rows)).matched(quantities, {"time": PROBLEM.span}, 0.1)
 
 
 def oscillator(**changes) -> cl.ODE:
@@ -83,7 +83,7 @@ def test_observed_points_are_read_from_the_solution(kind, observed):
     where = jax.tree.map(lambda a: a[0], made.where)
     predicted = made.forward.predict(theta(), network, where)
     states = network.states(theta())
-    for value, time, quantity in zip(predicted, where.time, where.quantity):
+    for value, time, quantity in zip(predicted, where.place[:, 0], where.quantity):
         column = problem.state_names.index(names[int(quantity)])
         assert float(value) == pytest.approx(float(states[round(float(time) / 0.08), column]), rel=1e-9)
     np.testing.assert_allclose(made.forward.read(states, where), predicted, rtol=1e-9)
@@ -114,41 +114,38 @@ def test_evaluation_is_log_likelihood_and_its_slope(kind):
 @pytest.mark.parametrize("hard", [True, False])
 def test_motion_of_a_pinn_against_finite_differences(hard):
     _, network = target("pinn", hard=hard)
-    time, step = jnp.asarray(2.3), 1e-5
-    state, slope = network.motion(theta(), time)
-    before, after = (network.motion(theta(), time + sign * step)[0] for sign in (-1, 1))
-    np.testing.assert_allclose(slope, (after - before) / (2 * step), rtol=1e-6)
-    assert float(state[1]) == pytest.approx(float(slope[0]))
-    missed = network.start_error(theta())
+    function, time, step = network.function(theta()), jnp.asarray([2.3]), 1e-5
+    before, after = (function(time + sign * step) for sign in (-1, 1))
+    assert float(function(time)[1]) == pytest.approx(float((after - before)[0]) / (2 * step), rel=1e-6)
+    missed = network.missed(theta(), jr.key(0))
     assert bool(jnp.all(jnp.abs(missed) < 1e-12)) is hard
 
 
 def test_a_pinn_of_a_first_order_problem_predicts_every_state():
     problem = oscillator(integrator=cl.RK4())
-    network = Pinn(Frame(units(), jnp.asarray(problem.times), problem), jr.key(0), width=8, depth=2)
+    network = Pinn(Frame(units(), problem), jr.key(0), width=8, depth=2)
     assert network.network.out_size == 2
     np.testing.assert_allclose(network.states(theta())[0], [-0.7, 2.0], atol=1e-12)
 
 
 def test_a_true_solution_has_a_small_residual_of_fourth_order():
     laws = {"f": cl.Known(mass_damper.laws["f"]).build(jr.key(0), unit_scaling(1))}
-    fine = Solver(oscillator(integrator=cl.RK4(), dt=0.08 / 16)).trajectory(theta(), laws)
-
-    class Exact(eqx.Module):
-        frame: Frame
-        every: int = eqx.field(static=True)
-
-        def states(self, theta):
-            return fine[:: self.every]
-
-        def at(self, theta, where):
-            return self.states(theta)[where.node[:, 0], 0]
-
+    fine = Solver(oscillator(integrator=cl.RK4(), dt=0.08 / 16)).solution(theta(), laws)
     sizes = []
     for refine in (1, 2):
-        problem = oscillator(dt=0.08 / refine)
-        network = Exact(Frame(units(), jnp.asarray(problem.times), problem), 16 // refine)
-        inner = _differences(network, laws, theta(), None, jr.key(0)).reshape(-1, 2)[2:-2]
+        equation = Solver(oscillator(dt=0.08 / refine))
+        inner = equation.grid_residual(theta(), laws, fine[:: 16 // refine])[2:-2]
         sizes.append(float(jnp.abs(inner).max()))
     assert sizes[0] < 5e-3
     assert np.log2(sizes[0] / sizes[1]) == pytest.approx(4.0, abs=0.4)
+
+
+def test_residual_of_a_function_is_that_of_its_exact_derivative():
+    laws = {"f": cl.Known(mass_damper.laws["f"]).build(jr.key(0), unit_scaling(1))}
+    places = jnp.asarray([[0.5], [3.0]])
+    found = Solver(PROBLEM).point_residual(theta(), laws, lambda t: jnp.concatenate([t**2, jnp.sin(t)]), places)
+    for (time,), (first, second) in zip(np.asarray(places), np.asarray(found)):
+        u, v = time**2, np.sin(time)
+        needed = 10 * np.sin(time) - (0.08 * v**3 + 0.08 * v) - np.exp(1.5) * u
+        assert first == pytest.approx(2 * time - v)  # an eighth of the span is one second
+        assert second == pytest.approx(np.cos(time) - needed)

@@ -50,13 +50,13 @@ def learned(problem) -> tuple[dict, dict]:
 
 
 def trajectory(problem, theta=THETA) -> np.ndarray:
-    return np.asarray(jax.jit(lambda th: Solver(problem).trajectory(th, known(problem)))(jnp.asarray(theta, float)))
+    return np.asarray(jax.jit(lambda th: Solver(problem).solution(th, known(problem)))(jnp.asarray(theta, float)))
 
 
 def observed(problem, rows, quantities=("u",)) -> cl.Observations:
     """From rows (system, time, one value a quantity)."""
     frame = pd.DataFrame(rows, columns=["system", "time", *quantities])
-    return cl.Observations.from_frame(frame).matched(problem.observed, problem.span, problem.sigma)
+    return cl.Observations.from_frame(frame).matched(problem.observed, {"time": problem.span}, problem.sigma)
 
 
 def predictions(problem, data) -> np.ndarray:
@@ -308,7 +308,7 @@ def test_visited_are_the_inputs_of_the_law():
 def test_table_and_network_give_the_same_predictions():
     problem = oscillator(closure=cl.MLP(width=8, depth=2), integrator=cl.Leapfrog())
     laws, ranges = learned(problem)
-    follow = eqx.filter_jit(lambda laws: Solver(problem).trajectory(jnp.asarray(THETA), laws))
+    follow = eqx.filter_jit(lambda laws: Solver(problem).solution(jnp.asarray(THETA), laws))
     network, table = map(follow, (laws, prepare(laws, ranges)))
     assert np.abs(network - trajectory(oscillator(closure=cl.Known(jnp.zeros_like)))).max() > 0.1
     assert np.abs(network - table).max() < 1e-4

@@ -43,7 +43,7 @@ def test_units_of_the_mass_damper():
     forward, theta = Solver(problem), prior_draws(problem)
     laws, ranges = start_laws(forward, theta, jr.key(0))
     absent = {"f": cl.Known(jnp.zeros_like).build(jr.key(0), unit_scaling(1))}
-    path = np.asarray(jax.jit(jax.vmap(lambda th: forward.trajectory(th, absent)))(theta.reshape(-1, 3)))
+    path = np.asarray(jax.jit(jax.vmap(lambda th: forward.solution(th, absent)))(theta.reshape(-1, 3)))
     velocity = path[..., 1].ravel()
     center, scale, output = laws["f"].scaling
     share = np.mean(np.abs(velocity - center[0]) <= scale[0])
@@ -131,6 +131,6 @@ def test_too_few_observations():
 
 def test_data_outside_the_span_are_refused():
     data, _ = mass_damper.simulate(2)
-    late = dataclasses.replace(data, time=data.time + 1.0)
+    late = dataclasses.replace(data, place=data.place + 1.0)
     with pytest.raises(cl.DataError, match=r"outside the problem's span 0\.0 to 8\.0"):
         check_data(mass_damper.problem, late)

@@ -34,7 +34,7 @@ def test_a_law_that_is_all_there_is_gets_its_units_from_the_data():
     problem = decay(lambda t, s, p, f: (-p.k * f(s.u),))
     data = cl.Observations.from_frame(
         pd.DataFrame({"system": "a", "time": [0.0, 1.0, 4.0], "u": [10.0, 6.0, 2.0]})
-    ).matched(("u",), (0.0, 4.0), 0.1)
+    ).matched(("u",), {"time": (0.0, 4.0)}, 0.1)
     pace = pace_of(problem, data)
     assert pace == pytest.approx(2.0)
     _, scale, output, range_ = units(problem, pace)

@@ -8,7 +8,7 @@ from tables import assert_same, assert_says, frame_of, message
 from closura.problem._observations import DataError, read_table
 
 ARRAYS = ("time", "quantity", "value", "sigma", "mask")
-SPAN = (0.0, 10.0)
+SPAN = {"time": (0.0, 10.0)}
 
 
 # Reading

@@ -101,7 +101,7 @@ def test_summary(result):
     assert row["2.5%"] < row["mean"] < row["97.5%"]
 
 
-@pytest.mark.parametrize("name", ["closure", "trajectories", "population"])
+@pytest.mark.parametrize("name", ["closure", "fit", "population"])
 def test_figures_on_demand(result, name):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -138,7 +138,7 @@ def test_misfit_of_the_truth_between_grid_points():
     counts = (120, 40)
     parts = [{"system": str(k), "time": np.sort(random.uniform(0, 4, n)), "u": 0.0} for k, n in enumerate(counts)]
     frame = pd.concat([pd.DataFrame(part) for part in parts], ignore_index=True)
-    where = cl.Observations.from_frame(frame).matched(problem.observed, problem.span, problem.sigma)
+    where = cl.Observations.from_frame(frame).matched(problem.observed, {"time": problem.span}, problem.sigma)
     target = likelihood(problem, where)
     exact = np.asarray(jax.jit(lambda t: target._batched(target.forward, {})(t)[0])(jnp.full((1, 2, 1), theta)))
     frame["u"] = exact[where.mask] + random.normal(0, 0.01, len(frame))

@@ -12,12 +12,12 @@ from matplotlib._pylab_helpers import Gcf
 from matplotlib.text import Text
 
 from closura.show import ClosureView, View, save_figures, write_report
-from closura.show._figures import FIGURES, closure, hyper_traces, population, posteriors, traces, trajectories
+from closura.show._figures import FIGURES, closure, fit, hyper_traces, population, posteriors, traces
 from closura.show._view import label
 
 TIMES = np.linspace(0, 8, 161)
 EVIL = "<script>alert(1)</script>"
-PANELS = {"population": 6, "trajectories": 6, "closure": 2, "traces": 9, "hyper_traces": 6, "posteriors": 3}
+PANELS = {"population": 6, "fit": 6, "closure": 2, "traces": 9, "hyper_traces": 6, "posteriors": 3}
 
 
 def damping(v):
@@ -76,7 +76,7 @@ def make_view(systems=12, chains=16, draws=100, seed=0):
         groups=np.arange(chains) % 2,
         mu=mu + np.sqrt(tau / systems) * correlated(rng, chains, draws, 3),
         tau=tau * np.exp(0.3 * correlated(rng, chains, draws, 3)),
-        grid=TIMES,
+        grid=TIMES[:, None],
         quantities=("u",),
         fit_mean=fits.mean(0),
         **dict(zip(("fit_low", "fit_high"), np.quantile(fits, [0.025, 0.975], axis=0))),
@@ -237,8 +237,8 @@ def test_traces_are_thinned_and_coloured_by_group():
     assert len(replace(long, groups=np.arange(16)).shown_chains()) == 8
 
 
-def test_trajectories_show_the_data_of_their_own_system(view):
-    for axes in trajectories(view).axes:
+def test_curves_show_the_data_of_their_own_system(view):
+    for axes in fit(view).axes:
         mine = view.observations[view.observations["system"] == axes.get_title()]
         np.testing.assert_array_equal(axes.containers[0].lines[0].get_ydata(), mine["value"])
 
@@ -304,3 +304,33 @@ def test_names_known_without_matplotlib_are_those_of_the_figures():
     from closura.show._figures import FIGURES
 
     assert set(FIGURE_NAMES) == set(FIGURES)
+
+
+def field_view(view, shape, triangles=None):
+    """The same run, of a field over x and y."""
+    x, y = np.meshgrid(np.linspace(0, 1, 4), np.linspace(0, 1, 5), indexing="ij")
+    grid = np.stack([x.ravel(), y.ravel()], axis=-1)
+    field = np.sin(3 * grid[:, 0]) * grid[:, 1] + np.arange(len(view.systems))[:, None, None]
+    table = view.observations.assign(x=0.25, y=0.75).drop(columns="time")
+    fits = {"fit_mean": field, "fit_low": field - 0.1, "fit_high": field + 0.1, "truth_fit": field + 0.02}
+    return replace(view, axes=("x", "y"), grid=grid, shape=shape, triangles=triangles, observations=table, **fits)
+
+
+MESH = np.array([[0, 1, 5], [1, 6, 5], [1, 2, 6]])
+
+
+@pytest.mark.parametrize(("shape", "triangles"), [((4, 5), None), (None, MESH)])
+@pytest.mark.parametrize("change", [None, without_truth])
+def test_fields_show_truth_fit_and_their_difference_with_the_places_of_the_data(view, shape, triangles, change):
+    made = field_view(view, shape, triangles)
+    figure = fit(made if change is None else change(made))
+    titles = [axes.get_title() for axes in figure.axes if axes.get_title()]
+    expected = ["truth", "fit", "fit − truth"] if change is None else ["fit", "width of 95 % band"]
+    assert titles == expected * 3
+    panels = [axes for axes in figure.axes if axes.get_title()]
+    for axes in panels:
+        (dots,) = axes.get_lines()
+        np.testing.assert_array_equal(np.unique(dots.get_xydata(), axis=0), [[0.25, 0.75]])
+    if change is None:
+        difference = panels[2].collections[0].get_array()
+        np.testing.assert_allclose(difference, -0.02)

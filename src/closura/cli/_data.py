@@ -9,7 +9,7 @@ import pandas as pd
 
 from ..diagnose import Truth
 from ..learning._start import check_data
-from ..problem import ODE, DataError, Observations, ProblemError, read_table
+from ..problem import DataError, Observations, Problem, ProblemError, read_table
 from ..problems import BuiltIn
 from ..result import FolderError, write_whole
 from ._options import Context, UsageError, built_in
@@ -19,7 +19,7 @@ SIMULATED = ("data.csv", "truth.csv", "truth.json")
 
 
 class Task(NamedTuple):
-    problem: ODE
+    problem: Problem
     data: Observations
     truth: Truth | None
     context: dict[str, Any]
@@ -46,7 +46,7 @@ def load_task(context: Context, resumed: Path | None = None) -> Task:
     return _measured(context, problem, known, resumed)
 
 
-def _synthetic(context: Context, problem: ODE, known: BuiltIn | None) -> Task:
+def _synthetic(context: Context, problem: Problem, known: BuiltIn | None) -> Task:
     if known is None:
         raise DataError(f"{context.problem} has no data of its own; name a table with --data FILE.csv")
     seed = context.data_seed or 0
@@ -55,14 +55,15 @@ def _synthetic(context: Context, problem: ODE, known: BuiltIn | None) -> Task:
     return Task(problem, data, truth, context.model_dump(exclude_none=True), [])
 
 
-def _measured(context: Context, problem: ODE, known: BuiltIn | None, resumed: Path | None) -> Task:
+def _measured(context: Context, problem: Problem, known: BuiltIn | None, resumed: Path | None) -> Task:
     if context.systems:
         raise DataError("--systems is for synthetic data; with --data the table says how many systems there are")
     path = Path(context.data or "").expanduser().absolute()
     folder = resumed or (path if path.is_dir() else None)
     if folder is not None and not (folder / "data.csv").is_file():
         raise DataError(f"{folder} holds no data.csv; name a table, or a folder made by `closura simulate`")
-    data = read_table(path if folder is None else folder / "data.csv", allow_duplicates=context.allow_duplicates)
+    table = path if folder is None else folder / "data.csv"
+    data = read_table(table, axes=problem.axes, allow_duplicates=context.allow_duplicates)
     data = check_data(problem, data)
     context = context.model_copy(update={"data": str(path)})
     notes = list(data.notes)
@@ -79,7 +80,7 @@ def _measured(context: Context, problem: ODE, known: BuiltIn | None, resumed: Pa
     return Task(problem, data, truth, context.model_dump(exclude_none=True), notes)
 
 
-def _read_truth(path: Path, problem: ODE, data: Observations) -> np.ndarray:
+def _read_truth(path: Path, problem: Problem, data: Observations) -> np.ndarray:
     """True parameters, unconstrained, in the order of the data."""
     names = list(problem.parameters.names)
     try:

@@ -6,11 +6,11 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from ..problem import ODE, ProblemError
+from ..problem import Problem, ProblemError
 from ._options import UsageError
 
 
-def from_file(path: Path, copy: Path | None = None) -> ODE:
+def from_file(path: Path, copy: Path | None = None) -> Problem:
     """`copy` is what the file held when a run that is now continued began."""
     source = path
     if copy is not None and copy.is_file():
@@ -25,7 +25,7 @@ def from_file(path: Path, copy: Path | None = None) -> ODE:
     problem = getattr(_load(source), "problem", None)
     if problem is None:
         raise ProblemError(f"{path} does not define `problem`; write problem = cl.ODE(...)")
-    if not isinstance(problem, ODE):
+    if not isinstance(problem, Problem):
         raise ProblemError(f"{path}: `problem` must be a cl.ODE(...), it is of type {type(problem).__name__}")
     if problem.name == "problem":
         problem.name = path.stem

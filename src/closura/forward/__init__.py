@@ -2,10 +2,10 @@
 
 from ._likelihood import Likelihood as Likelihood
 from ._likelihood import likelihood as likelihood
+from ._likelihood import solver as solver
 from ._networks import Units as Units
 from ._networks import trainable as trainable
 from ._solver import Solver as Solver
 from ._solver import Where as Where
-from ._solver import solver as solver
 from ._surrogate import KINDS as KINDS
 from ._surrogate import Surrogate as Surrogate

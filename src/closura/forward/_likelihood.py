@@ -9,8 +9,8 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
-from ..problem import ODE, Observations
-from ._solver import solver
+from ..problem import ODE, Observations, Problem
+from ._solver import ode_solver
 from ._surrogate import KINDS, surrogate
 
 
@@ -112,9 +112,19 @@ def block_size(solves: int, bytes_each: int) -> int:
     return fitting if fitting >= most // 3 else solves
 
 
-def likelihood(problem: ODE, data: Observations, kind: str = "solver", **options: Any) -> Likelihood:
+SOLVERS: dict[type, Any] = {ODE: ode_solver}
+
+
+def solver(problem: Problem, data: Observations) -> tuple[Any, Any]:
+    """The solver of a problem, and where it is read off for these data."""
+    return SOLVERS[type(problem)](problem, data)
+
+
+def likelihood(problem: Problem, data: Observations, kind: str = "solver", **options: Any) -> Likelihood:
     """The likelihood of matched data (see `Observations.matched`) under the problem's solver or one of its surrogates."""
-    forward, where = surrogate(kind, problem, data, **options) if kind in KINDS else solver(problem, data)
+    forward, where = solver(problem, data)
+    if kind in KINDS:
+        forward, where = surrogate(kind, problem, forward, data, **options)
     weight = np.where(data.mask, 1 / data.sigma**2, 0.0)
     constant = -np.sum(np.where(data.mask, np.log(data.sigma) + 0.5 * np.log(2 * np.pi), 0.0), axis=1)
     return Likelihood(

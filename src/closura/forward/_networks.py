@@ -1,9 +1,11 @@
-"""Networks that stand in for a solver: parameters of one system in, its state out. Initial conditions hold exactly.
+"""Networks that stand in for a solver: parameters of one system in, its solution out. Conditions hold exactly.
 
-Each is an equinox module with two methods: `states(theta)` on the problem's time grid, and `at(theta, where)` at the
-observed points only, which is all a sampler asks for.
+Each is an equinox module with two methods: `states(theta)` at the points of the problem's grid, and `at(theta, where)` at
+the observed points only, which is all a sampler asks for.
 """
 
+import itertools
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import equinox as eqx
@@ -12,24 +14,13 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from jax import lax
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray
 
-from ..problem import ODE, Leapfrog
+from ..problem import Leapfrog, Problem, ProblemError, observed_columns
 from ._fno import FNO, Waves
+from ._stencil import Stencil
 
-
-class Stencil(NamedTuple):
-    """Where one system was observed: grid nodes with interpolation weights, the time, and which quantity."""
-
-    time: Float[Array, "*system observation"]
-    node: Int[Array, "*system observation near"]
-    weight: Float[Array, "*system observation near"]
-    quantity: Int[Array, "*system observation"]
-
-    def read(self, near: Float[Array, "observation near state"], columns: np.ndarray) -> Float[Array, " observation"]:
-        """Observed quantities from the states at these nodes; `columns` are the states that quantities are."""
-        values = jnp.einsum("on,ons->os", self.weight, near)
-        return values[jnp.arange(values.shape[0]), jnp.asarray(columns)[self.quantity]]
+SIDE = 8
 
 
 class Units(NamedTuple):
@@ -40,39 +31,35 @@ class Units(NamedTuple):
     state_scale: Float[Array, " state"]
 
 
-def observed_columns(problem: ODE) -> np.ndarray:
-    """Which state each observed quantity is."""
-    return np.array([problem.state_names.index(name) for name in problem.observed])
-
-
 class Frame(eqx.Module):
-    """What every network knows of its problem: units, time grid, and the initial state it grows out of."""
+    """What every network knows of its problem: units, grid, and the conditions that its solution grows out of."""
 
     units: Units
-    time: Float[Array, " time"]
-    problem: ODE = eqx.field(static=True)
+    points: Float[Array, "point axis"]
+    free: Float[Array, " point"]
+    problem: Problem = eqx.field(static=True)
+
+    def __init__(self, units: Units, problem: Problem):
+        self.units, self.problem = units, problem
+        self.points = jnp.asarray(problem.points, float)
+        self.free = jax.vmap(problem.free)(self.points)
 
     def inputs(self, theta: Float[Array, " parameter"]) -> Float[Array, " parameter"]:
         center, scale, _ = lax.stop_gradient(self.units)
         return (theta - center) / scale
 
-    def start(self, theta: Float[Array, " parameter"]) -> Float[Array, " state"]:
-        return jnp.stack(self.problem.start(theta))
+    def scale(self) -> Float[Array, " state"]:
+        return lax.stop_gradient(self.units.state_scale)
 
-    def ramp(self, time: Float[Array, "..."]) -> Float[Array, "..."]:
-        """Zero at the start, one from an eighth of the span on: what a network adds to the initial state passes through it."""
-        begin, end = self.problem.span
-        return -jnp.expm1(-8 * (time - begin) / (end - begin))
+    def base(self, theta: Float[Array, " parameter"], rows: Any = slice(None)) -> Float[Array, "row state"]:
+        """What is known of the solution, at all points or at some."""
+        return jax.vmap(lambda place: self.problem.base(theta, place))(lax.stop_gradient(self.points)[rows])
 
     def whole(
-        self, theta: Float[Array, " parameter"], part: Float[Array, "*place state"], time: Float[Array, "*place"]
-    ) -> Float[Array, "*place state"]:
-        """The state from what a network says, in its units."""
-        grown = self.ramp(lax.stop_gradient(time))[..., None] * lax.stop_gradient(self.units.state_scale)
-        return self.start(theta) + grown * part
-
-    def observed(self) -> np.ndarray:
-        return observed_columns(self.problem)
+        self, theta: Float[Array, " parameter"], part: Float[Array, "row state"], rows: Any = slice(None)
+    ) -> Float[Array, "row state"]:
+        """The solution from what a network says, in its units, at all points or at some."""
+        return self.base(theta, rows) + lax.stop_gradient(self.free)[rows, None] * self.scale() * part
 
 
 class Basis(eqx.Module):
@@ -80,65 +67,86 @@ class Basis(eqx.Module):
 
     frame: Frame
     network: eqx.nn.MLP
-    basis: Float[Array, "time state rank"]
-    center: Float[Array, "time state"]
+    basis: Float[Array, "point state rank"]
+    center: Float[Array, "point state"]
 
     def __init__(self, frame: Frame, key: PRNGKeyArray, *, width: int = 64, depth: int = 3, rank: int = 48):
         key_network, key_basis = jr.split(key)
-        shape = (frame.time.shape[0], len(frame.problem.state_names))
+        states = len(frame.problem.state_names)
         self.frame = frame
         self.network = eqx.nn.MLP(frame.units.theta_center.shape[0], rank, width, depth, jax.nn.silu, key=key_network)
-        self.basis = _smooth_basis(shape[0], shape[1], rank, key_basis)
-        self.center = jnp.zeros(shape)
+        self.basis = _smooth_basis(frame.problem, states, rank, key_basis)
+        self.center = jnp.zeros(self.basis.shape[:2])
 
-    def states(self, theta: Float[Array, " parameter"]) -> Float[Array, "time state"]:
+    def states(self, theta: Float[Array, " parameter"]) -> Float[Array, "point state"]:
         weights = self.network(self.frame.inputs(theta))
-        return self.frame.whole(theta, self.basis @ weights + self.center, self.frame.time)
+        return self.frame.whole(theta, self.basis @ weights + self.center)
 
     def at(self, theta: Float[Array, " parameter"], where: Stencil) -> Float[Array, " observation"]:
         frame, weights = self.frame, self.network(self.frame.inputs(theta))
-        column = jnp.asarray(frame.observed())[where.quantity]
+        columns = observed_columns(frame.problem)
         # Rows of the basis at the observed points: the same for every chain, so they are put together once.
-        factor = frame.ramp(frame.time)[:, None] * lax.stop_gradient(frame.units.state_scale)
-        rows = (factor[..., None] * self.basis)[where.node, column[:, None]]
-        middle = (factor * self.center)[where.node, column[:, None]]
-        grown = jnp.einsum("on,onr->or", where.weight, rows) @ weights + jnp.sum(where.weight * middle, axis=-1)
-        return frame.start(theta)[column] + grown
+        factor = lax.stop_gradient(frame.free)[:, None] * frame.scale()
+        rows = where.read((factor[..., None] * self.basis)[where.node], columns)
+        middle = where.read((factor * self.center)[where.node], columns)
+        base = frame.base(theta, where.node.reshape(-1)).reshape(*where.node.shape, -1)
+        return where.read(base, columns) + rows @ weights + middle
 
 
-def _smooth_basis(times: int, states: int, rank: int, key: PRNGKeyArray) -> Float[Array, "time state rank"]:
-    """Cosines of every frequency, mixed over states: a start from which any smooth function is near."""
-    phase = np.pi * (np.arange(times) + 0.5) / times
-    waves = np.stack([np.cos(j * phase) for j in range(rank)], axis=-1) / np.sqrt(rank)
+def _smooth_basis(problem: Problem, states: int, rank: int, key: PRNGKeyArray) -> Float[Array, "point state rank"]:
+    """Cosines of the lowest frequencies, mixed over states: a start from which any smooth function is near."""
+    low, high = np.array(problem.bounds).T
+    phase = np.pi * (problem.points - low) / (high - low)
+    most = int(np.ceil(rank ** (1 / len(low)))) * 2
+    found = sorted(itertools.product(range(most if len(low) > 1 else rank), repeat=len(low)), key=np.linalg.norm)[:rank]
+    waves = np.stack([np.prod(np.cos(np.array(j) * phase), axis=1) for j in found], axis=-1) / np.sqrt(rank)
     signs = jr.normal(key, (states, rank))
     return jnp.asarray(waves, float)[:, None, :] * signs
 
 
 class Operator(eqx.Module):
-    """A Fourier neural operator over the time grid; parameters are channels, the whole state comes out."""
+    """A Fourier neural operator over the grid; parameters are channels, the whole state comes out."""
 
     frame: Frame
     network: FNO
 
     def __init__(self, frame: Frame, key: PRNGKeyArray, *, width: int = 20, modes: int | None = None, depth: int = 3):
-        parameters, states = frame.units.theta_center.shape[0], len(frame.problem.state_names)
+        problem, parameters = frame.problem, frame.units.theta_center.shape[0]
+        if problem.shape is None:
+            raise ProblemError(
+                f"a Fourier neural operator needs a tensor grid, and {problem.name!r} has a mesh; use forward='basis' or 'solver'"
+            )
         self.frame = frame
-        self.network = FNO(parameters, states, frame.time.shape, [False], key, width=width, modes=modes, depth=depth)
+        self.network = FNO(
+            parameters,
+            len(problem.state_names),
+            problem.shape,
+            problem.periodic,
+            key,
+            width=width,
+            modes=modes,
+            depth=depth,
+        )
 
-    def states(self, theta: Float[Array, " parameter"]) -> Float[Array, "time state"]:
-        return self.frame.whole(theta, self.network(self.frame.inputs(theta)), self.frame.time)
+    def states(self, theta: Float[Array, " parameter"]) -> Float[Array, "point state"]:
+        said = self.network(self.frame.inputs(theta))
+        return self.frame.whole(theta, said.reshape(-1, said.shape[-1]))
 
     def at(self, theta: Float[Array, " parameter"], where: Stencil) -> Float[Array, " observation"]:
         frame, rows = self.frame, where.node.reshape(-1)
-        states = frame.whole(theta, self.network(frame.inputs(theta), rows), frame.time[rows])
-        return where.read(states.reshape(*where.node.shape, -1), frame.observed())
+        if len(frame.problem.axes) == 1:
+            said = self.network(frame.inputs(theta), rows)
+        else:
+            said = self.network(frame.inputs(theta)).reshape(-1, len(frame.problem.state_names))[rows]
+        states = frame.whole(theta, said, rows)
+        return where.read(states.reshape(*where.node.shape, -1), observed_columns(frame.problem))
 
 
 class Pinn(eqx.Module):
-    """A network of time and parameters. Where the problem says that velocities are rates of positions (it is solved by
+    """A network of place and parameters. Where the problem says that velocities are rates of positions (it is solved by
     `Leapfrog`), only positions are predicted and velocities are their derivatives.
 
-    `hard` builds the initial condition in; otherwise `start_error` measures how far it is missed, for a penalty.
+    `hard` builds initial and boundary conditions in; otherwise `missed` says how far they are missed, for a penalty.
     """
 
     frame: Frame
@@ -147,62 +155,77 @@ class Pinn(eqx.Module):
 
     def __init__(self, frame: Frame, key: PRNGKeyArray, *, width: int = 64, depth: int = 5, hard: bool = True):
         self.frame, self.hard = frame, hard
-        outputs = len(frame.problem.state_names) // (2 if self._second_order(frame) else 1)
-        inputs = 1 + frame.units.theta_center.shape[0]
+        problem = frame.problem
+        outputs = len(problem.state_names) // (2 if self._second_order else 1)
+        inputs = sum(2 if wraps else 1 for wraps in problem.periodic) + frame.units.theta_center.shape[0]
         network = eqx.nn.MLP(inputs, outputs, width, depth, jnp.tanh, key=key)
         self.network = eqx.tree_at(
             lambda n: (n.layers[-1].weight, n.layers[-1].bias), network, replace_fn=jnp.zeros_like
         )
 
-    @staticmethod
-    def _second_order(frame: Frame) -> bool:
-        return isinstance(frame.problem.integrator, Leapfrog)
+    @property
+    def _second_order(self) -> bool:
+        return isinstance(getattr(self.frame.problem, "integrator", None), Leapfrog)
 
-    def _primary(self, theta: Float[Array, " parameter"], time: Float[Array, ""]) -> Float[Array, " out"]:
+    def function(self, theta: Float[Array, " parameter"]) -> Callable[[Float[Array, " axis"]], Float[Array, " state"]]:
+        """The solution of one system as a function of place."""
+        if not self._second_order:
+            return lambda place: self._primary(theta, place)
+
+        def state(place: Array) -> Array:
+            ahead = (jnp.ones_like(place),)
+            return jnp.concatenate(jax.jvp(lambda t: self._primary(theta, t), (place,), ahead))
+
+        return state
+
+    def _primary(self, theta: Float[Array, " parameter"], place: Float[Array, " axis"]) -> Float[Array, " out"]:
         """What the network predicts: positions, or all states."""
         frame, problem = self.frame, self.frame.problem
-        begin, end = problem.span
-        unit = (end - begin) / 8
-        s = (time - begin) / unit
-        said = self.network(jnp.concatenate([(s / 4 - 1)[None], frame.inputs(theta)]))
-        said = lax.stop_gradient(frame.units.state_scale)[: said.shape[0]] * said
+        said = self.network(jnp.concatenate([*self._features(place), frame.inputs(theta)]))
+        said = frame.scale()[: said.shape[0]] * said
         if not self.hard:
             return said
-        start, fade = frame.start(theta), jnp.exp(-s)
-        if not self._second_order(frame):
-            return start + (1 - fade) * said
-        half = len(problem.state_names) // 2
+        if not self._second_order:
+            return problem.base(theta, place) + problem.free(place) * said
+        # Position and velocity are both known at the start: what the network adds begins with the square of time.
+        (begin, end), half = problem.bounds[0], said.shape[0]
+        unit = (end - begin) / 8
+        s, start = (place[0] - begin) / unit, problem.base(theta, place)
+        fade = jnp.exp(-s)
         return start[:half] * (1 + s) * fade + start[half:] * unit * s * fade + (1 - fade) ** 2 * said
 
-    def motion(self, theta: Float[Array, " parameter"], time: Float[Array, ""]) -> tuple[Array, Array]:
-        """The state at a time and its rate of change, by forward derivatives."""
+    def _features(self, place: Float[Array, " axis"]) -> list[Float[Array, " feature"]]:
+        """Each coordinate from -1 to 1; on a circle where it is periodic."""
+        found: list[Array] = []
+        for at, (low, high), wraps in zip(place, self.frame.problem.bounds, self.frame.problem.periodic):
+            s = (at - low) / (high - low)
+            found.append(jnp.stack([jnp.sin(2 * jnp.pi * s), jnp.cos(2 * jnp.pi * s)]) if wraps else (2 * s - 1)[None])
+        return found
 
-        def primary(t: Array) -> Array:
-            return self._primary(theta, t)
-
-        def pushed(t: Array) -> tuple[Array, Array]:
-            return jax.jvp(primary, (t,), (jnp.ones_like(t),))
-
-        if not self._second_order(self.frame):
-            return pushed(time)
-        (position, velocity), (_, acceleration) = jax.jvp(pushed, (time,), (jnp.ones_like(time),))
-        return jnp.concatenate([position, velocity]), jnp.concatenate([velocity, acceleration])
-
-    def states(self, theta: Float[Array, " parameter"]) -> Float[Array, "time state"]:
-        return jax.vmap(lambda t: self.motion(theta, t)[0])(self.frame.time)
+    def states(self, theta: Float[Array, " parameter"]) -> Float[Array, "point state"]:
+        return jax.vmap(self.function(theta))(lax.stop_gradient(self.frame.points))
 
     def at(self, theta: Float[Array, " parameter"], where: Stencil) -> Float[Array, " observation"]:
-        column = jnp.asarray(self.frame.observed())[where.quantity]
-        if np.max(self.frame.observed()) < self.network.out_size:
-            values = jax.vmap(lambda t: self._primary(theta, t))(where.time)
-        else:
-            values = jax.vmap(lambda t: self.motion(theta, t)[0])(where.time)
-        return values[jnp.arange(values.shape[0]), column]
+        columns = observed_columns(self.frame.problem)
+        plain = np.max(columns) < self.network.out_size  # positions alone are observed: no derivatives needed
+        function = (lambda place: self._primary(theta, place)) if plain else self.function(theta)
+        values = jax.vmap(function)(where.place)
+        return values[jnp.arange(values.shape[0]), jnp.asarray(columns)[where.quantity]]
 
-    def start_error(self, theta: Float[Array, " parameter"]) -> Float[Array, " state"]:
-        """How far the initial state is missed; nothing where it is built in."""
-        begin = jnp.asarray(self.frame.problem.span[0], float)
-        return self.motion(theta, begin)[0] - self.frame.start(theta)
+    def missed(self, theta: Float[Array, " parameter"], key: PRNGKeyArray) -> Float[Array, "condition state"]:
+        """How far initial and boundary conditions are missed, at random places on every side of the domain that has them."""
+        problem, function = self.frame.problem, self.function(theta)
+        low, high = jnp.asarray(problem.bounds, float).T
+        found: list[Array] = []
+        for axis in range(len(problem.axes)):
+            for side in (low, high):
+                count = SIDE if len(problem.axes) > 1 else 1
+                inside = low + (high - low) * jr.uniform(jr.fold_in(key, len(found)), (count, len(problem.axes)))
+                places = inside.at[:, axis].set(side[axis])
+                known = jax.vmap(problem.free)(places) < 1e-6
+                apart = jax.vmap(lambda place: function(place) - problem.base(theta, place))(places)
+                found.append(jnp.where(known[:, None], apart, 0.0))
+        return jnp.concatenate(found)
 
 
 @runtime_checkable

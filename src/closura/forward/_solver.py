@@ -9,7 +9,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Int
 
-from ..problem import ODE, Adaptive, Observations
+from ..problem import ODE, Adaptive, Observations, observed_columns
 from ..problem._closure import Closures
 
 
@@ -83,7 +83,7 @@ class Solver:
         u, rise = where.fraction, next_values - values
         return values + u * (m0 + u * (3 * rise - 2 * m0 - m1 + u * (m0 + m1 - 2 * rise)))
 
-    def trajectory(self, theta: Float[Array, " parameter"], closures: Closures) -> Float[Array, "time state"]:
+    def solution(self, theta: Float[Array, " parameter"], closures: Closures) -> Float[Array, "time state"]:
         """The whole state of one system on the problem's time grid."""
         if isinstance(self.problem.integrator, Adaptive):
             return jnp.stack(self._adaptive(theta, closures, jnp.asarray(self.problem.times, float)), axis=-1)
@@ -101,11 +101,47 @@ class Solver:
                 for name, seen in record.items()
             }
 
-        seen = jax.vmap(calls)(jnp.asarray(self.problem.times, float), self.trajectory(theta, closures))
+        seen = jax.vmap(calls)(jnp.asarray(self.problem.times, float), self.solution(theta, closures))
         return {name: inputs.reshape(-1, inputs.shape[-1]) for name, inputs in seen.items()}
 
+    def terms(
+        self, theta: Float[Array, " parameter"], closures: Closures, states: Float[Array, "time state"]
+    ) -> Float[Array, "time state"]:
+        """What the laws are part of, along a solution: the right-hand side."""
+        return self._rates(theta, closures, jnp.asarray(self.problem.times, float), states)
+
+    def grid_residual(
+        self, theta: Float[Array, " parameter"], closures: Closures, states: Float[Array, "time state"]
+    ) -> Float[Array, "condition state"]:
+        """How far states on the grid miss the equation, in units of the state over an eighth of the span; time derivatives
+        by central differences of fourth order (of second next to the ends)."""
+        times, dt = jnp.asarray(self.problem.times, float), self.problem.dt
+        near = (states[2:] - states[:-2]) / (2 * dt)
+        wide = (states[4:] - states[:-4]) / (4 * dt)
+        slope = jnp.concatenate([near[:1], (4 * near[1:-1] - wide) / 3, near[-1:]])
+        return self._eighth * (slope - self._rates(theta, closures, times[1:-1], states[1:-1]))
+
+    def point_residual(
+        self, theta: Float[Array, " parameter"], closures: Closures, function: Any, places: Float[Array, "condition 1"]
+    ) -> Float[Array, "condition state"]:
+        """The same of a function of (time,), at any times, with its exact derivative."""
+
+        def motion(time: Array) -> tuple[Array, Array]:
+            return jax.jvp(lambda t: function(t[None]), (time,), (jnp.ones_like(time),))
+
+        states, slope = jax.vmap(motion)(places[:, 0])
+        return self._eighth * (slope - self._rates(theta, closures, places[:, 0], states))
+
+    @property
+    def _eighth(self) -> float:
+        return (self.problem.span[1] - self.problem.span[0]) / 8
+
+    def _rates(self, theta: Array, closures: Closures, times: Array, states: Array) -> Array:
+        rate = self.problem.rate(theta, closures)
+        return jax.vmap(lambda t, y: jnp.stack(rate(t, tuple(y))))(times, states)
+
     def _observed(self) -> tuple[int, ...]:
-        return tuple(self.problem.state_names.index(quantity) for quantity in self.problem.observed)
+        return tuple(observed_columns(self.problem).tolist())
 
     def _steps(
         self, theta: Array, closures: Closures, stride: int, count: int, hold: Array | None = None
@@ -173,7 +209,7 @@ def _where(condition: Array, one: Any, other: Any) -> Any:
     return jax.tree.map(lambda a, b: jnp.where(condition, a, b), one, other)
 
 
-def solver(problem: ODE, data: Observations) -> tuple[Solver, Where]:
+def ode_solver(problem: ODE, data: Observations) -> tuple[Solver, Where]:
     """The solver of a problem, and where it is read off for these data."""
     place = (data.time - problem.span[0]) / problem.dt
     nearest = np.round(place)

@@ -104,7 +104,7 @@ class Bilevel(NamedTuple):
     def labels(self, laws: Any, draws: Array) -> Any:
         """The solver's solutions at draws."""
         solver = self.setup.exact.forward.reverse()
-        return _each_system(lambda theta: solver.trajectory(theta, laws))(draws)
+        return _each_system(lambda theta: solver.solution(theta, laws))(draws)
 
     def remembered(self, laws: Any, label: Any) -> Replay:
         """The replay with draws (`label` are their solutions) and newcomers in it, as many as it holds. A solution that is

@@ -19,7 +19,7 @@ from jaxtyping import Array
 
 from ..forward import likelihood, trainable
 from ..population import normal, population, uniforms
-from ..problem import ODE, Adaptive, Observations, Range, prepare
+from ..problem import Adaptive, Observations, Problem, Range, prepare
 from ..sampling import BLOCKS, Ensemble, cholesky, convergence, ensemble_covariance, identity_like, init
 from ._bilevel import AXIS, begin
 from ._plan import adaptations, learning_rates, make_plan, temperatures
@@ -57,7 +57,7 @@ SETBACKS, SLOWER = 2, 0.3
 class Run:
     """A fit in progress. All that changes is here, and `closura.result` can store and restore it."""
 
-    def __init__(self, problem: ODE, data: Observations, settings: Settings):
+    def __init__(self, problem: Problem, data: Observations, settings: Settings):
         settings.check_size(len(data.systems), len(problem.parameters))
         self.began = time.perf_counter()
         self.problem, self.data, self.settings = problem, check_data(problem, data), settings
@@ -181,7 +181,7 @@ class Run:
 
     def _device_count(self) -> int:
         available = min(self.settings.devices or len(jax.devices()), len(jax.devices()))
-        if isinstance(self.problem.integrator, Adaptive):
+        if isinstance(getattr(self.problem, "integrator", None), Adaptive):
             available = 1
         return max(n for n in range(1, available + 1) if self.settings.groups % n == 0)
 
@@ -304,7 +304,7 @@ class Run:
     def some_theta(self, chains: int = 16) -> np.ndarray:
         """(chain, system, parameter): recent positions of a few chains of every group."""
         theta = np.asarray(self.setup.blocks.unpack(self.chains.ensemble.position, self.chains.phi)[0])
-        calls = theta.shape[2] * (self.problem.steps + 1)
+        calls = theta.shape[2] * len(self.problem.points)
         each = max(1, min(chains, SURVEY_POINTS // calls) // theta.shape[0])
         return theta[:, :each].reshape(-1, *theta.shape[2:])
 

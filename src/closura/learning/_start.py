@@ -10,17 +10,28 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
-from ..forward import Solver, Units
-from ..problem import ODE, Closure, DataError, Known, Observations, ProblemError, Range, Scaling, unit_scaling
+from ..forward import Units
+from ..problem import (
+    Closure,
+    DataError,
+    Known,
+    Observations,
+    Problem,
+    ProblemError,
+    Range,
+    Scaling,
+    place_names,
+    unit_scaling,
+)
 from ._bilevel import Replay
 
 MARGIN = 0.25
 SURVEY_POINTS = 2_000_000
 
 
-def check_data(problem: ODE, data: Observations) -> Observations:
+def check_data(problem: Problem, data: Observations) -> Observations:
     """The data as this problem sees them, or a message why it cannot."""
-    matched = data.matched(problem.observed, problem.span, problem.sigma)
+    matched = data.matched(problem.observed, dict(zip(problem.axes, problem.bounds)), problem.sigma)
     total = int(matched.counts.sum())
     if total <= len(problem.parameters):
         raise DataError(
@@ -30,7 +41,7 @@ def check_data(problem: ODE, data: Observations) -> Observations:
     return matched
 
 
-def check_physics(forward: Solver, laws: Mapping[str, Any]) -> None:
+def check_physics(forward: Any, laws: Mapping[str, Any]) -> None:
     """The integrator must suit the equation; one trajectory from the middle of the prior, and its slopes, must be finite."""
     problem = forward.problem
     problem.check_scheme()
@@ -38,7 +49,7 @@ def check_physics(forward: Solver, laws: Mapping[str, Any]) -> None:
 
     @eqx.filter_jit
     def solve(theta: Array, laws: Mapping[str, Any]) -> tuple[Array, Array]:
-        return jax.jacfwd(lambda theta: (forward.trajectory(theta, laws),) * 2, has_aux=True)(theta)
+        return jax.jacfwd(lambda theta: (forward.solution(theta, laws),) * 2, has_aux=True)(theta)
 
     slopes, path = map(np.asarray, solve(theta, laws))
     bad = ~np.isfinite(path)
@@ -47,7 +58,7 @@ def check_physics(forward: Solver, laws: Mapping[str, Any]) -> None:
         component = problem.state_names[int(np.argmax(bad[step]))]
         guesses = ", ".join(f"{n}={kind.guess:.4g}" for n, kind in problem.parameters.kinds.items())
         raise ProblemError(
-            f"the physics gives {path[step][bad[step]][0]} for {component!r} at t = {problem.times[step]:.4g} with parameters at "
+            f"the physics gives {path[step][bad[step]][0]} for {component!r} at {place_names(problem, problem.points[step])} with parameters at "
             f"their guesses ({guesses}) and the closure at its start (about zero); check the physics function for divisions "
             "by zero and roots or logarithms of negative numbers, lower dt, or choose Adaptive('kvaerno5') if it is stiff"
         )
@@ -56,7 +67,7 @@ def check_physics(forward: Solver, laws: Mapping[str, Any]) -> None:
         step, state, parameter = np.argwhere(bad)[0]
         raise ProblemError(
             f"the solution is finite, but the derivative of {problem.state_names[state]!r} in "
-            f"{problem.parameters.names[parameter]} is {slopes[step, state, parameter]} at t = {problem.times[step]:.4g}, with "
+            f"{problem.parameters.names[parameter]} is {slopes[step, state, parameter]} at {place_names(problem, problem.points[step])}, with "
             "parameters at their guesses, and sampling needs derivatives; look for a square root, absolute value, norm or power "
             "of something that is exactly zero just before: add a small number to it, as in jnp.sqrt(u + 1e-6), or move a "
             "guess or the initial state off zero"
@@ -86,7 +97,7 @@ def table_range(inputs: np.ndarray) -> Range:
 
 
 def start_laws(
-    forward: Solver, theta: Array, key: PRNGKeyArray, pace: float = 1.0
+    forward: Any, theta: Array, key: PRNGKeyArray, pace: float = 1.0
 ) -> tuple[dict[str, Any], dict[str, Range]]:
     """Closures with first weights and units taken from the problem itself, and the ranges of their tables.
 
@@ -101,7 +112,7 @@ def start_laws(
     outputs = {name: _output_scale(without, change[name], pace) for name in unknown}
     inputs = finite_rows(seen)
     if unknown and any(_says_little(seen[name]) for name in unknown):
-        signs = (1.0,) if any(specs[name].positive for name in unknown) else (1.0, -1.0)  # type: ignore[union-attr]
+        signs = (1.0,) if any(specs[name].positive for name in unknown) else (1.0, -1.0)
         more = [finite_rows(survey(theta, {n: sign * outputs[n] for n in unknown})[0]) for sign in signs]
         inputs = {name: np.concatenate([inputs[name], *(rows[name] for rows in more)]) for name in inputs}
     scalings = {}
@@ -119,7 +130,7 @@ def start_laws(
 
 
 def start_surrogate(
-    forward: Any, solver: Solver, prior: Any, laws: Mapping[str, Any], theta: Array, key: PRNGKeyArray
+    forward: Any, solver: Any, prior: Any, laws: Mapping[str, Any], theta: Array, key: PRNGKeyArray
 ) -> tuple[Any, Any]:
     """The surrogate's network in units of the solver's solutions at first draws `theta` (group, chain, system, parameter),
     and these draws as its first replay; nothing for a solver."""
@@ -129,7 +140,7 @@ def start_surrogate(
 
     @jax.jit
     def solve(theta: Array) -> Array:
-        return jax.vmap(jax.vmap(jax.vmap(lambda t: solver.trajectory(t, laws))))(theta)
+        return jax.vmap(jax.vmap(jax.vmap(lambda t: solver.solution(t, laws))))(theta)
 
     paths = solve(theta)
     fine = jnp.all(jnp.isfinite(paths), axis=(-2, -1), keepdims=True)
@@ -142,23 +153,19 @@ def start_surrogate(
 
 
 def _with_constant_laws(
-    forward: Solver, theta: Array, sizes: dict[str, Any]
+    forward: Any, theta: Array, sizes: dict[str, Any]
 ) -> tuple[dict[str, Array], Array, dict[str, Array]]:
     """One system with its unknown laws constant: inputs they get, right-hand side, and its change when one grows by one."""
     problem = forward.problem
-    times = jnp.asarray(problem.times, float)
-
-    def rates(path: Any, sizes: dict[str, Any]) -> Array:
-        return jnp.stack(jax.vmap(problem.rate(theta, _constant_laws(problem, sizes)))(times, path), axis=-1)
-
     laws = _constant_laws(problem, sizes)
-    path = tuple(forward.trajectory(theta, laws).T)
-    rate = rates(path, sizes)
-    change = {name: rates(path, sizes | {name: sizes[name] + 1.0}) - rate for name in sizes}
+    states = forward.solution(theta, laws)
+    rate = forward.terms(theta, laws, states)
+    more = {name: _constant_laws(problem, sizes | {name: sizes[name] + 1.0}) for name in sizes}
+    change = {name: forward.terms(theta, more[name], states) - rate for name in sizes}
     return forward.visited(theta, laws), rate, change
 
 
-def _constant_laws(problem: ODE, sizes: dict[str, Any]) -> dict[str, Any]:
+def _constant_laws(problem: Problem, sizes: dict[str, Any]) -> dict[str, Any]:
     """Every law of a problem, the unknown ones constant."""
     specs = problem.closures
     constant = {
@@ -167,10 +174,10 @@ def _constant_laws(problem: ODE, sizes: dict[str, Any]) -> dict[str, Any]:
     return {n: (specs | constant)[n].build(jr.key(0), unit_scaling(spec.inputs)) for n, spec in specs.items()}
 
 
-def pace_of(problem: ODE, data: Observations) -> float:
-    """How fast observed quantities change: the span of their values over that of their times."""
+def pace_of(problem: Problem, data: Observations) -> float:
+    """How fast observed quantities change: the span of their values over that of the first coordinate (time, as a rule)."""
     value = np.asarray(data.value)[np.asarray(data.mask)]
-    pace = float(np.ptp(value)) / (problem.span[1] - problem.span[0]) if value.size else 0.0
+    pace = float(np.ptp(value)) / (problem.bounds[0][1] - problem.bounds[0][0]) if value.size else 0.0
     return pace if np.isfinite(pace) and pace > 0 else 1.0
 
 

@@ -19,3 +19,6 @@ from ._parameters import Interval as Interval
 from ._parameters import Parameters as Parameters
 from ._parameters import Positive as Positive
 from ._parameters import Real as Real
+from ._problem import Problem as Problem
+from ._problem import observed_columns as observed_columns
+from ._problem import place_names as place_names

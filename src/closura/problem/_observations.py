@@ -2,6 +2,7 @@
 
     system, time, <one column per observed quantity> [, sigma  or  sigma_<quantity>]
 
+Fields have other coordinates: `axes` names them, e.g. ("x", "y") or ("time", "x"), each a column.
 `sigma` is the noise's standard deviation for every quantity that has no `sigma_<quantity>` of its own. With
 several quantities an empty cell means "not observed". A column with no number in it is a comment.
 """
@@ -27,7 +28,6 @@ _NUMBER = r"(?:[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|[+-]?(?i:inf|infinity))
 # Meant as a number: '1,5', '1,234.5', '0.5mm', '5 mm', '< 0.1'; but not a date or a part number.
 _ALMOST_NUMBER = r"[<>~]?\s*[+-]?\d+(?:[.,]\d{3})*(?:[.,]\d+(?:[eE][+-]?\d+)?\s?|\s)[^\d\s.,:/-]{0,8}"
 _ABSENT = ("", "nan", "-nan", "na", "n/a", "#n/a", "<na>", "null", "none")
-_FIX_HEADER = "The first line must name the columns: system, time, and one per measured quantity"
 
 
 class DataError(ValueError):
@@ -36,16 +36,22 @@ class DataError(ValueError):
 
 @dataclass(frozen=True, eq=False)
 class Observations:
-    """Ragged data of K systems, padded: row k holds the observations of system k, sorted by time."""
+    """Ragged data of K systems, padded: row k holds the observations of system k, sorted by place (time, if that is all)."""
 
     systems: Names  # in order of first appearance
     quantities: Names  # names of the value columns
-    time: np.ndarray  # float64 (system, observation), as all arrays; padding repeats the last valid time
-    quantity: np.ndarray  # int32, index into quantities, padding 0
+    place: np.ndarray  # float64 (system, observation, axis); padding repeats the last valid place
+    quantity: np.ndarray  # int32 (system, observation), as all that follow; index into quantities, padding 0
     value: np.ndarray  # float64, padding 0
     sigma: np.ndarray  # float64, NaN where the table names no noise, padding 1
     mask: np.ndarray  # bool, False on padding
     notes: Names = ()  # what was tidied up on reading
+    axes: Names = ("time",)  # what places are made of
+
+    @property
+    def time(self) -> np.ndarray:
+        """When: (system, observation)."""
+        return self.place[..., self.axes.index("time")]
 
     @property
     def counts(self) -> np.ndarray:
@@ -57,28 +63,38 @@ class Observations:
         cls,
         frame: pd.DataFrame,
         *,
+        axes: Sequence[str] = ("time",),
         allow_duplicates: bool = False,
         source: str = "the table",
         line_offset: int = 2,
     ) -> Observations:
         """Check a long table; messages call row i line i + line_offset, its line when saved as CSV."""
-        return _Table(frame, np.arange(len(frame)) + line_offset, source, []).checked(allow_duplicates)
+        lines = np.arange(len(frame)) + line_offset
+        return _Table(frame, lines, source, [], tuple(axes)).checked(allow_duplicates)
 
     def to_frame(self) -> pd.DataFrame:
         """The long table back; `from_frame` of it gives the same arrays."""
         flat = self._flat()
-        flat["replicate"] = flat.groupby(["system", "time", "quantity"]).cumcount()
-        row = flat.groupby(["system", "time", "replicate"]).ngroup().to_numpy()
+        here = ["system", *self.axes]
+        flat["replicate"] = flat.groupby([*here, "quantity"]).cumcount()
+        row = flat.groupby([*here, "replicate"]).ngroup().to_numpy()
         first = flat.iloc[np.unique(row, return_index=True)[1]]
         cells = np.full((len(first), 2, len(self.quantities)), np.nan)
         cells[row, :, flat["quantity"]] = flat[["value", "sigma"]]
-        frame = pd.DataFrame({"system": np.array(self.systems)[first["system"]], "time": first["time"].array})
+        places = {axis: first[axis].array for axis in self.axes}
+        frame = pd.DataFrame({"system": np.array(self.systems)[first["system"]], **places})
         frame[list(self.quantities)] = cells[:, 0]
         frame[["sigma" if len(self.quantities) == 1 else f"sigma_{q}" for q in self.quantities]] = cells[:, 1]
         return frame.dropna(axis=1, how="all")
 
-    def matched(self, quantities: Names, span: tuple[float, float], sigma: Noise) -> Observations:
-        """For a problem: its quantities in its order, times in its span, `sigma` where the table has none."""
+    def matched(self, quantities: Names, bounds: Mapping[str, tuple[float, float]], sigma: Noise) -> Observations:
+        """For a problem: its quantities in its order, places within its bounds, `sigma` where the table has none."""
+        if self.axes != tuple(bounds):
+            wanted = ", ".join(map(repr, bounds))
+            raise DataError(
+                f"the table was read with the coordinates {', '.join(self.axes)}, the problem has {', '.join(bounds)}; read it "
+                f"with cl.read_table(path, axes=[{wanted}]), or give its path to cl.fit"
+            )
         for name in [name for name in quantities if name not in self.quantities]:
             why = "".join(f" ({note})" for note in self.notes if note.startswith(f"column '{name}' "))
             what = f"the problem observes '{name}', but the table has no such column of values{why}"
@@ -90,29 +106,34 @@ class Observations:
         if silent.size:
             some = _listed([self.systems[k] for k in silent[:3]], silent.size)
             raise DataError(f"system {some}: {' or '.join(quantities)} was never observed. Remove its lines")
-        flat = flat.assign(time=self._inside(flat, span), sigma=_filled(flat, quantities, sigma))
+        inside = {axis: self._inside(flat, axis, span) for axis, span in bounds.items()}
+        flat = flat.assign(**inside, sigma=_filled(flat, quantities, sigma))
         extra = [f"column '{q}' is not in the problem" for q in self.quantities if q not in quantities]
-        return _pack(self.systems, quantities, flat, (*self.notes, *(f"{e}: ignored" for e in extra)))
+        return _pack(self.systems, quantities, flat, (*self.notes, *(f"{e}: ignored" for e in extra)), self.axes)
 
-    def _inside(self, flat: pd.DataFrame, span: tuple[float, float]) -> np.ndarray:
-        time, slack = flat["time"].to_numpy(), 1e-6 * (span[1] - span[0])
-        bad = np.flatnonzero((time < span[0] - slack) | (time > span[1] + slack))
+    def _inside(self, flat: pd.DataFrame, axis: str, span: tuple[float, float]) -> np.ndarray:
+        at, slack = flat[axis].to_numpy(), 1e-6 * (span[1] - span[0])
+        bad = np.flatnonzero((at < span[0] - slack) | (at > span[1] + slack))
         if bad.size:
-            some = [f"system {self.systems[flat['system'].iloc[i]]} at time {time[i]}" for i in bad[:3]]
-            what = f"observed outside the problem's span {span[0]} to {span[1]}: {_listed(some, bad.size)}"
-            raise DataError(f"{what}. Check the unit of time, remove these lines, or widen the span")
-        return np.clip(time, *span)
+            some = [f"system {self.systems[flat['system'].iloc[i]]} at {axis} {at[i]}" for i in bad[:3]]
+            extent = "span" if axis == "time" else f"extent in {axis},"
+            what = f"observed outside the problem's {extent} {span[0]} to {span[1]}: {_listed(some, bad.size)}"
+            raise DataError(f"{what}. Check the unit of {axis}, remove these lines, or widen the {extent.split()[0]}")
+        return np.clip(at, *span)
 
     def _flat(self) -> pd.DataFrame:
-        arrays = {name: getattr(self, name)[self.mask] for name in ("time", "quantity", "value", "sigma")}
-        return pd.DataFrame({"system": np.nonzero(self.mask)[0], **arrays})
+        arrays = {name: getattr(self, name)[self.mask] for name in ("quantity", "value", "sigma")}
+        places = dict(zip(self.axes, self.place[self.mask].T))
+        return pd.DataFrame({"system": np.nonzero(self.mask)[0], **places, **arrays})
 
 
-def read_table(path: str | Path | pd.DataFrame, *, allow_duplicates: bool = False) -> Observations:
+def read_table(
+    path: str | Path | pd.DataFrame, *, axes: Sequence[str] = ("time",), allow_duplicates: bool = False
+) -> Observations:
     """Observations from a CSV file (comma, semicolon or tab; UTF-8) or a DataFrame, in the format above."""
     if isinstance(path, pd.DataFrame):
-        return Observations.from_frame(path, allow_duplicates=allow_duplicates)
-    return _read_csv(Path(path).expanduser()).checked(allow_duplicates)
+        return Observations.from_frame(path, axes=axes, allow_duplicates=allow_duplicates)
+    return _read_csv(Path(path).expanduser(), tuple(axes)).checked(allow_duplicates)
 
 
 @dataclass
@@ -123,34 +144,42 @@ class _Table:
     lines: np.ndarray
     source: str
     notes: list[str]
+    axes: Names = ("time",)
     decimal: str = "."
 
     def checked(self, allow_duplicates: bool) -> Observations:
         self.tidy()
         system, names = self.systems()
-        time, _ = self.numbers("time")
-        self.refuse(~np.isfinite(time), "the time is not a number", "Write a number like 1.5, say in seconds")
+        places = {axis: self.coordinate(axis) for axis in self.axes}
         quantities, value = self.values()
         row, quantity = np.nonzero(~np.isnan(value))
-        flat = pd.DataFrame({"row": row, "system": system[row], "time": time[row], "quantity": quantity})
+        here = {axis: at[row] for axis, at in places.items()}
+        flat = pd.DataFrame({"row": row, "system": system[row], **here, "quantity": quantity})
         flat = flat.assign(value=value[row, quantity], sigma=self.sigmas(quantities, value)[row, quantity])
         if not allow_duplicates:
             self.refuse_duplicates(flat)
-        late = (pd.Series(time).groupby(system).diff() < 0).to_numpy()
-        if late.any():
+        late = (pd.Series(places[self.axes[0]]).groupby(system).diff() < 0).to_numpy()
+        if late.any() and self.axes == ("time",):
             self.notes.append(f"times sorted in {len(np.unique(system[late]))} of {len(names)} systems")
-        return _pack(names, quantities, flat, tuple(self.notes))
+        return _pack(names, quantities, flat, tuple(self.notes), self.axes)
+
+    def coordinate(self, axis: str) -> np.ndarray:
+        at, _ = self.numbers(axis)
+        unit = "say in seconds" if axis == "time" else "say in metres"
+        self.refuse(~np.isfinite(at), f"the {axis} is not a number", f"Write a number like 1.5, {unit}")
+        return at
 
     def tidy(self) -> None:
         names = [str(name).strip() for name in self.frame.columns]
-        names = [re.sub(r"(?i)^(system$|time$|sigma$|sigma_)", lambda m: m[0].lower(), n) for n in names]
+        known = "|".join(f"{re.escape(name)}$" for name in ("system", *self.axes, "sigma"))
+        names = [re.sub(rf"(?i)^({known}|sigma_)", lambda m: m[0].lower(), n) for n in names]
         named = [name != "" and not name.startswith("Unnamed: ") for name in names]
         self.notes += [f"column {at} has no name: ignored" for at, ok in enumerate(named, 1) if not ok]
         frame = self.frame.set_axis(names, axis=1).loc[:, named].reset_index(drop=True)
-        for name in [name for name in ("system", "time") if name not in frame]:
+        for name in [name for name in ("system", *self.axes) if name not in frame]:
             known = f"the columns are: {', '.join(names) or 'none'}.{_did_you_mean(name, names)}"
             alone = " Separate them with commas (pandas: sep=';')." if len(names) == 1 else ""
-            raise DataError(f"{self.source}: there is no column '{name}'; {known}{alone} {_FIX_HEADER}")
+            raise DataError(f"{self.source}: there is no column '{name}'; {known}{alone} {_fix_header(self.axes)}")
         for name in frame.columns[frame.columns.duplicated()]:
             raise DataError(f"{self.source}: two columns are called '{name}'. Rename or remove one")
         nameless = frame[_text(frame["system"]) == ""]
@@ -171,7 +200,8 @@ class _Table:
     def values(self) -> tuple[Names, np.ndarray]:
         """Names and (row, quantity) values, NaN where not observed."""
         columns: dict[str, np.ndarray] = {}
-        for name in self.frame.columns[~self.frame.columns.str.fullmatch("system|time|sigma|sigma_.*")]:
+        taken = "|".join(map(re.escape, ("system", *self.axes)))
+        for name in self.frame.columns[~self.frame.columns.str.fullmatch(f"{taken}|sigma|sigma_.*")]:
             number, text = self.numbers(name)
             meant = _text(self.frame[name][text]).str.fullmatch(_ALMOST_NUMBER).mean() > 0.5
             if np.isnan(number).all() and not meant:
@@ -183,7 +213,7 @@ class _Table:
             columns[name] = number
         if not columns:
             known = "; ".join([f"the columns are: {', '.join(self.frame.columns)}", *self.notes])
-            raise DataError(f"{self.source}: no column of measured values; {known}. {_FIX_HEADER}")
+            raise DataError(f"{self.source}: no column of measured values; {known}. {_fix_header(self.axes)}")
         value, what = np.stack(list(columns.values()), axis=1), f"no value of {' or '.join(columns)}"
         self.refuse(np.isnan(value).all(axis=1), what, "Fill it in, or delete the line")
         return tuple(columns), value
@@ -203,7 +233,7 @@ class _Table:
         return sigma
 
     def refuse_duplicates(self, flat: pd.DataFrame) -> None:
-        first = flat.groupby(["system", "time", "quantity", "value"])["row"].transform("min")
+        first = flat.groupby(["system", *self.axes, "quantity", "value"])["row"].transform("min")
         repeats = dict(zip(flat["row"][first < flat["row"]], first[first < flat["row"]]))
         if repeats:
             some = [f"{self.place(b)} repeats line {self.lines[a]}" for b, a in list(repeats.items())[:3]]
@@ -219,9 +249,9 @@ class _Table:
             raise DataError(f"{self.source}: {what}: {some}. {remedy}")
 
     def place(self, row: int, column: str = "") -> str:
-        system, time = (str(cell) or "?" for cell in self.frame[["system", "time"]].iloc[row])
+        where = ", ".join(f"{name} {str(self.frame[name].iloc[row]) or '?'}" for name in ("system", *self.axes))
         cell = f" has '{self.frame[column].iloc[row]}'" if column else ""
-        return f"line {self.lines[row]} (system {system}, time {time}){cell}"
+        return f"line {self.lines[row]} ({where}){cell}"
 
     def numbers(self, name: str) -> tuple[np.ndarray, np.ndarray]:
         """The numbers of a column, NaN where there is none, and where it holds something else instead."""
@@ -234,8 +264,12 @@ class _Table:
         return number, ~good & ~text.str.lower().isin(_ABSENT).to_numpy()
 
 
-def _read_csv(path: Path) -> _Table:
-    text = _read_text(path)
+def _fix_header(axes: Names) -> str:
+    return f"The first line must name the columns: system, {', '.join(axes)}, and one per measured quantity"
+
+
+def _read_csv(path: Path, axes: Names) -> _Table:
+    text = _read_text(path, axes)
     skip = text.count("\n", 0, len(text) - len(text.lstrip(" \t\n,;")))
     sep = max(",;\t", key=text.split("\n", skip + 1)[skip].count)
     options: dict[str, Any] = {"header": None, "dtype": str, "na_filter": False, "skip_blank_lines": False}
@@ -249,10 +283,10 @@ def _read_csv(path: Path) -> _Table:
     lines = skip + 1 + np.arange(len(cells)) + np.cumsum(breaks) - breaks
     body = cells.iloc[1:].set_axis(cells.iloc[0].tolist(), axis=1)
     notes = ["columns separated by semicolons: decimal commas read as points"] if sep == ";" else []
-    return _Table(body, lines[1:], str(path), notes, decimal="," if sep == ";" else ".")
+    return _Table(body, lines[1:], str(path), notes, axes, decimal="," if sep == ";" else ".")
 
 
-def _read_text(path: Path) -> str:
+def _read_text(path: Path, axes: Names) -> str:
     try:
         text = path.read_text("utf-8-sig")
     except OSError as error:
@@ -262,7 +296,7 @@ def _read_text(path: Path) -> str:
         raise DataError(f"{path}: line {line} is not UTF-8 text. Save the table as 'CSV UTF-8'") from None
     if "\x00" in text or not text.strip(" \t\n,;"):
         what = "is not a text file. Save the table as 'CSV UTF-8'" if "\x00" in text else "the file is empty"
-        raise DataError(f"{path}: {what}. {_FIX_HEADER}")
+        raise DataError(f"{path}: {what}. {_fix_header(axes)}")
     return text
 
 
@@ -275,17 +309,17 @@ def _filled(flat: pd.DataFrame, quantities: Names, sigma: Noise) -> np.ndarray:
     return filled
 
 
-def _pack(systems: Names, quantities: Names, flat: pd.DataFrame, notes: Names) -> Observations:
-    # Equal times are ordered by quantity, then as in the table: the order that survives `to_frame`.
-    flat = flat.iloc[np.lexsort((flat["quantity"], flat["time"], flat["system"]))]
+def _pack(systems: Names, quantities: Names, flat: pd.DataFrame, notes: Names, axes: Names) -> Observations:
+    # Equal places are ordered by quantity, then as in the table: the order that survives `to_frame`.
+    flat = flat.iloc[np.lexsort((flat["quantity"], *(flat[axis] for axis in axes[::-1]), flat["system"]))]
     counts = np.bincount(flat["system"], minlength=len(systems))
     mask = np.arange(counts.max()) < counts[:, None]
-    last = flat["time"].to_numpy()[np.cumsum(counts) - 1]
-    time, quantity = np.repeat(last[:, None], counts.max(), axis=1), np.zeros(mask.shape, np.int32)
+    last = flat[list(axes)].to_numpy()[np.cumsum(counts) - 1]
+    place, quantity = np.repeat(last[:, None], counts.max(), axis=1), np.zeros(mask.shape, np.int32)
     value, sigma = np.zeros(mask.shape), np.ones(mask.shape)
-    for name, array in {"time": time, "quantity": quantity, "value": value, "sigma": sigma}.items():
-        array[mask] = flat[name]
-    return Observations(systems, quantities, time, quantity, value, sigma, mask, notes)
+    place[mask] = flat[list(axes)]
+    quantity[mask], value[mask], sigma[mask] = (flat[name] for name in ("quantity", "value", "sigma"))
+    return Observations(systems, quantities, place, quantity, value, sigma, mask, notes, axes)
 
 
 def _text(column: pd.Series) -> pd.Series:

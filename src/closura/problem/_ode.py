@@ -35,6 +35,8 @@ class ODE:
 
     # What there is to train a surrogate on.
     offers: ClassVar[tuple[str, ...]] = ("solver", "residual")
+    axes: ClassVar[tuple[str, ...]] = ("time",)
+    periodic: ClassVar[tuple[bool, ...]] = (False,)
 
     def __init__(
         self,
@@ -91,6 +93,27 @@ class ODE:
     @property
     def times(self) -> np.ndarray:
         return np.linspace(*self.span, self.steps + 1)
+
+    @property
+    def points(self) -> np.ndarray:
+        return self.times[:, None]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (self.steps + 1,)
+
+    @property
+    def bounds(self) -> tuple[tuple[float, float], ...]:
+        return (self.span,)
+
+    def base(self, theta: Float[Array, " parameter"], place: Float[Array, " axis"]) -> Float[Array, " state"]:
+        """The initial state, at all times."""
+        return jnp.stack(self.start(theta))
+
+    def free(self, place: Float[Array, " axis"]) -> Float[Array, ""]:
+        """Zero at the start, one from an eighth of the span on."""
+        begin, end = self.span
+        return -jnp.expm1(-8 * (place[0] - begin) / (end - begin))
 
     def with_closure(self, closure: ClosureSpec | Mapping[str, ClosureSpec]) -> "ODE":
         """The same problem with another law, e.g. the true one for an oracle run."""

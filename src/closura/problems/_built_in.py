@@ -1,17 +1,18 @@
 """What a built-in problem carries: the problem, the truth behind its synthetic data, and how those are observed."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
+import pandas as pd
 
 from ..diagnose import Truth
-from ..forward import Where, solver
-from ..problem import ODE, Known, Observations, unit_scaling
+from ..forward import solver
+from ..problem import Known, Observations, Problem, unit_scaling
 
 
 @dataclass(frozen=True, eq=False)
@@ -19,21 +20,21 @@ class BuiltIn:
     """A problem that ships with closura.
 
     `laws` are the true closures, `ranges` the intervals on which a learned one is judged; `mu` and `tau` (variances) the
-    true population on the unconstrained scale; `times` when each system is observed.
+    true population on the unconstrained scale; `places` draws where each of so many systems is observed, (observation, axis).
     """
 
     name: str
     shows: str
-    problem: ODE
+    problem: Problem
     mu: np.ndarray
     tau: np.ndarray
     laws: Mapping[str, Callable[..., Any]]
     ranges: Mapping[str, tuple[float, float]]
-    times: np.ndarray
+    places: Callable[[np.random.Generator, int], list[np.ndarray]]
     sigma: float
     systems: int = 20
 
-    def oracle(self) -> ODE:
+    def oracle(self) -> Problem:
         """The problem with its true law known."""
         known = {name: Known(self.laws[name], spec.inputs) for name, spec in self.problem.closures.items()}
         return self.problem.with_closure(known["f"] if self.problem.single else known)
@@ -45,25 +46,22 @@ class BuiltIn:
             raise ValueError(f"systems={count}: at least one system is needed")
         key_theta, key_noise = jr.split(jr.key(seed))
         theta = self.mu + np.sqrt(self.tau) * np.asarray(jr.normal(key_theta, (count, len(self.mu))), float)
-        shape = (count, len(self.times))
-        empty = Observations(
-            systems=tuple(str(k + 1) for k in range(count)),
-            quantities=self.problem.observed,
-            time=np.broadcast_to(self.times, shape).copy(),
-            quantity=np.zeros(shape, np.int32),
-            value=np.zeros(shape),
-            sigma=np.full(shape, self.sigma),
-            mask=np.ones(shape, bool),
-        )
-        truth_problem = self.oracle()
+        empty, truth_problem = self._unseen(count, seed), self.oracle()
         forward, where = solver(truth_problem, empty)
         laws = {name: spec.build(jr.key(0), unit_scaling(spec.inputs)) for name, spec in truth_problem.closures.items()}
 
-        def predict(theta: Any, where: Where) -> Any:
-            return forward.predict(theta, laws, where)
+        def predict(theta: Any, where: Any) -> Any:
+            return forward.predict(theta, forward.model(laws, None), where)
 
         clean = jax.jit(jax.vmap(predict))(jnp.asarray(theta, float), where)
-        noise = self.sigma * jr.normal(key_noise, shape)
-        value = np.asarray(clean + noise, float)
-        data = Observations(empty.systems, empty.quantities, empty.time, empty.quantity, value, empty.sigma, empty.mask)
-        return data, Truth(theta, self.mu, self.tau, self.laws, self.ranges)
+        noise = self.sigma * jr.normal(key_noise, empty.mask.shape)
+        value = np.where(empty.mask, np.asarray(clean + noise, float), 0.0)
+        return replace(empty, value=value), Truth(theta, self.mu, self.tau, self.laws, self.ranges)
+
+    def _unseen(self, count: int, seed: int) -> Observations:
+        """Where each system is observed, with nothing seen yet."""
+        places = self.places(np.random.default_rng([seed, 1]), count)
+        rows = np.concatenate([np.c_[np.full(len(at), k + 1), at] for k, at in enumerate(places)])
+        frame = pd.DataFrame(rows, columns=["system", *self.problem.axes]).astype({"system": int})
+        frame = frame.assign(**dict.fromkeys(self.problem.observed, 0.0), sigma=self.sigma)
+        return Observations.from_frame(frame, axes=self.problem.axes, allow_duplicates=True)

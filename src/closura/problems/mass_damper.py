@@ -48,6 +48,6 @@ mass_damper = BuiltIn(
     tau=np.array([0.03, 2.0, 2.0]),
     laws={"f": damping},
     ranges={"f": (-5.0, 5.0)},
-    times=0.64 * np.arange(13),
+    places=lambda random, systems: [0.64 * np.arange(13)[:, None]] * systems,
     sigma=0.15,
 )

@@ -14,7 +14,7 @@ import xarray as xr
 
 from ..diagnose import Truth, closure_mse, closure_mse_visited, judge, on_points, theta_scores
 from ..learning import Run
-from ..problem import ODE, Closure, Known, ProblemError, prepare, unit_scaling
+from ..problem import Closure, Known, Problem, ProblemError, observed_columns, prepare, unit_scaling
 from ..show import ClosureView
 from ._result import Result
 from ._spot_check import spot_check
@@ -24,7 +24,7 @@ BAND_NUMBERS = 40_000_000
 TAKEN = ("mu", "tau", "chain", "draw", "system", "parameter")
 
 
-def check_names(problem: ODE) -> None:
+def check_names(problem: Problem) -> None:
     """Parameters become variables of the posterior: refuse names that mean something else there."""
     for name in problem.parameters.names:
         if name in TAKEN:
@@ -116,9 +116,10 @@ def _tree(run: Run) -> xr.DataTree:
             "log_tau": (("chain", "draw", "parameter"), phi.log_tau),
         }
     observed = {
-        key: (("system", "observation"), np.where(data.mask, getattr(data, key), np.nan))
-        for key in ("time", "value", "sigma")
+        key: (("system", "observation"), np.where(data.mask, getattr(data, key), np.nan)) for key in ("value", "sigma")
     }
+    for i, axis in enumerate(data.axes):
+        observed[axis] = (("system", "observation"), np.where(data.mask, data.place[..., i], np.nan))
     names_of = np.array([*data.quantities, ""])[np.where(data.mask, data.quantity, len(data.quantities))]
     observed["quantity"] = (("system", "observation"), names_of)
     attributes = {
@@ -142,14 +143,14 @@ def _paths(run: Run, truth: Truth | None) -> dict[str, Any]:
     forward, problem = run.setup.exact.forward, run.problem
     theta = run.theta()
     flat = theta.reshape(-1, *theta.shape[2:])
-    wanted = int(np.clip(BAND_NUMBERS // (theta.shape[2] * (problem.steps + 1) * len(problem.observed)), 8, 100))
+    wanted = int(np.clip(BAND_NUMBERS // (theta.shape[2] * len(problem.points) * len(problem.observed)), 8, 100))
     chosen = flat[np.linspace(0, len(flat) - 1, min(wanted, len(flat))).astype(int)]
-    observed = [problem.state_names.index(q) for q in problem.observed]
+    observed = observed_columns(problem)
 
     @eqx.filter_jit
     def solve(theta: Any, laws: Any) -> Any:
-        paths = jax.vmap(jax.vmap(lambda t: forward.trajectory(t, laws)))(theta)
-        return jnp.moveaxis(paths[..., jnp.array(observed)], -1, -2)
+        paths = jax.vmap(jax.vmap(lambda t: forward.solution(t, laws)))(theta)
+        return jnp.moveaxis(paths[..., observed], -1, -2)
 
     laws = prepare(run.laws, run.ranges)
     fit = np.asarray(solve(jnp.asarray(chosen), laws))
@@ -246,7 +247,7 @@ def _view_parts(run: Run, truth: Truth | None, visited: dict[str, np.ndarray], p
     frame = pd.DataFrame(
         {
             "system": np.array(data.systems)[systems],
-            "time": data.time[systems, places],
+            **dict(zip(data.axes, data.place[systems, places].T)),
             "quantity": np.array(data.quantities)[data.quantity[systems, places]],
             "value": data.value[systems, places],
             "sigma": data.sigma[systems, places],
@@ -261,7 +262,10 @@ def _view_parts(run: Run, truth: Truth | None, visited: dict[str, np.ndarray], p
         "groups": run.groups,
         "mu": phi.mu if phi else None,
         "tau": np.exp(phi.log_tau) if phi else None,
-        "grid": run.problem.times,
+        "axes": run.problem.axes,
+        "grid": run.problem.points,
+        "shape": run.problem.shape,
+        "triangles": getattr(run.problem, "triangles", None),
         "quantities": run.problem.observed,
         "fit_mean": paths["fit"].mean(axis=0),
         "fit_low": low,
@@ -282,7 +286,7 @@ def _input_names(run: Run, name: str) -> tuple[str, ...]:
     """What a law is a function of: the state's own name where an input is simply a state, else `input`."""
     forward, laws = run.setup.exact.forward, prepare(run.laws, run.ranges)
     theta = jnp.asarray(run.theta()[0, -1, 0])
-    path, seen = eqx.filter_jit(lambda t, laws: (forward.trajectory(t, laws), forward.visited(t, laws)[name]))(
+    path, seen = eqx.filter_jit(lambda t, laws: (forward.solution(t, laws), forward.visited(t, laws)[name]))(
         theta, laws
     )
     plain = ["input"] if seen.shape[1] == 1 else [f"input {i + 1}" for i in range(seen.shape[1])]

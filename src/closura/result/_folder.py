@@ -18,7 +18,7 @@ import pandas as pd
 import yaml
 
 from ..diagnose import Truth
-from ..problem import ODE, Observations
+from ..problem import Observations, Problem
 from ..show import FIGURE_NAMES
 from ._checkpoint import ASIDE, find, forget
 from ._result import Result
@@ -90,7 +90,7 @@ def check(path: Path, *, overwrite: bool = False, room: float = LEAST_FREE) -> N
         )
 
 
-def claim(path: Path, problem: ODE, data: Observations, truth: Truth | None, settings: dict[str, Any]) -> None:
+def claim(path: Path, problem: Problem, data: Observations, truth: Truth | None, settings: dict[str, Any]) -> None:
     """Take the folder, in place of the run that may be in it, and leave there what is needed to continue."""
 
     def write(aside: Path) -> None:
@@ -203,7 +203,7 @@ def _write_config(settings: dict[str, Any], path: Path) -> None:
     (path / "config.yaml").write_text(yaml.safe_dump({**settings, "about": stamp}, sort_keys=False), "utf-8")
 
 
-def _write_data(problem: ODE, data: Observations, truth: Truth | None, path: Path) -> None:
+def _write_data(problem: Problem, data: Observations, truth: Truth | None, path: Path) -> None:
     data.to_frame().to_csv(path / "data.csv", index=False)
     if truth is not None:
         parameters = problem.parameters

@@ -11,7 +11,7 @@ import pandas as pd
 import xarray as xr
 
 from ..diagnose import Truth, Verdict
-from ..problem import ODE, Observations
+from ..problem import Observations, Problem
 from ..show import View
 
 
@@ -25,7 +25,7 @@ class Result:
     - `tree`: the whole DataTree that `posterior.nc` holds; `history`: one row an iteration.
     """
 
-    problem: ODE
+    problem: Problem
     data: Observations
     settings: dict[str, Any]
     verdict: Verdict
@@ -92,8 +92,8 @@ class Result:
     def plot_closure(self) -> Any:
         return self._figure("closure")
 
-    def plot_trajectories(self) -> Any:
-        return self._figure("trajectories")
+    def plot_fit(self) -> Any:
+        return self._figure("fit")
 
     def plot_population(self) -> Any:
         return self._figure("population")

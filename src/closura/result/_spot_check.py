@@ -9,7 +9,7 @@ import numpy as np
 
 from ..diagnose import Truth
 from ..learning import Run
-from ..problem import prepare
+from ..problem import observed_columns, prepare
 
 FIGURES = ("surrogate_mse", "solver_mse", "surrogate_fit_mse", "surrogate_error")
 
@@ -23,7 +23,7 @@ def spot_check(run: Run, paths: dict[str, Any], truth: Truth | None) -> dict[str
     network = run.network
     if network is None:
         return dict.fromkeys(FIGURES)
-    observed = jnp.array([run.problem.state_names.index(q) for q in run.problem.observed])
+    observed = observed_columns(run.problem)
     seen, exact, draws = run.setup.likelihood, run.setup.exact, jnp.asarray(paths["draws"])
     laws = prepare(run.laws, run.ranges)
 
@@ -33,7 +33,7 @@ def spot_check(run: Run, paths: dict[str, Any], truth: Truth | None) -> dict[str
 
     @eqx.filter_jit
     def solved(theta: Any, laws: Any) -> Any:
-        paths = jax.vmap(lambda t: exact.forward.trajectory(t, laws))(theta)
+        paths = jax.vmap(lambda t: exact.forward.solution(t, laws))(theta)
         return jnp.moveaxis(paths[..., observed], -1, -2)
 
     @eqx.filter_jit

@@ -8,7 +8,7 @@ from pathlib import Path
 from ._view import ClosureView as ClosureView
 from ._view import View as View
 
-FIGURE_NAMES = ("population", "trajectories", "closure", "traces", "hyper_traces", "posteriors")
+FIGURE_NAMES = ("population", "fit", "closure", "traces", "hyper_traces", "posteriors")
 
 
 def save_figures(view: View, folder: Path) -> dict[str, Path]:

@@ -15,6 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.ticker import MaxNLocator
 
+from ._fields import draw_fields
 from ._view import ClosureView, View, counted, evenly, label, normal_density
 
 BLUE, ORANGE, BLACK, GREY, GREEN = "#0065A8", "#E8760C", "#111111", "#E6E6E6", "#00A36C"
@@ -54,8 +55,10 @@ def population(view: View) -> Figure:
 
 
 @matplotlib.rc_context(STYLE)
-def trajectories(view: View) -> Figure:
-    """Observations, posterior mean and band of a few systems spread over the fleet."""
+def fit(view: View) -> Figure:
+    """Observations and fit of a few systems spread over the fleet: curves over time, or fields."""
+    if len(view.axes) > 1:
+        return _fields(view)
     picked, shown = view.spread(6 if len(view.quantities) == 1 else 4), evenly(len(view.quantities), 4)
     pairs = [(system, quantity) for system in picked.tolist() for quantity in shown.tolist()]
     columns = len(shown) if len(shown) > 1 else min(len(picked), 3)
@@ -71,9 +74,19 @@ def trajectories(view: View) -> Figure:
         if number % columns == 0 or len(shown) > 1:
             axes.set_ylabel(label(view.quantities[quantity], 18))
         lowest = number + columns >= len(pairs)
-        axes.set_xlabel("time" if lowest else "")
+        axes.set_xlabel(label(view.axes[0]) if lowest else "")
         axes.tick_params(labelbottom=lowest)
     _legend(figure, figure.axes, loc="outside lower center", ncols=5)
+    return figure
+
+
+def _fields(view: View) -> Figure:
+    picked, shown = view.spread(3), evenly(len(view.quantities), 2)
+    pairs = [(system, quantity) for system in picked.tolist() for quantity in shown.tolist()]
+    said = counted(len(picked), len(view.systems), "system")
+    figure = _figure(2.5 * len(pairs) + 0.4, f"Fit to the data ({said}; dots are observations)")
+    if len(view.axes) == 2:
+        draw_fields(figure, view, pairs)
     return figure
 
 
@@ -172,19 +185,20 @@ def _physical_axis(axes: Axes, view: View, index: int) -> None:
 
 
 def _trajectory(axes: Axes, view: View, system: int, quantity: int) -> None:
-    table, mark = view.observations, "s" if view.grid.size == 1 else ""
+    table, times = view.observations, view.grid[:, 0]
+    mark = "s" if times.size == 1 else ""
     mine = table[(table["system"] == view.systems[system]) & (table["quantity"] == view.quantities[quantity])]
     low, mean, high = (part[system, quantity] for part in (view.fit_low, view.fit_mean, view.fit_high))
-    axes.plot(view.grid, mean, color=BLUE, marker=mark, linewidth=1.6, label="fit")
-    edge = 5 if view.grid.size == 1 else 0  # a band over one time is a bar
-    axes.fill_between(view.grid, low, high, color=BLUE, alpha=0.25, linewidth=edge, label="95 % band")
+    axes.plot(times, mean, color=BLUE, marker=mark, linewidth=1.6, label="fit")
+    edge = 5 if times.size == 1 else 0  # a band over one time is a bar
+    axes.fill_between(times, low, high, color=BLUE, alpha=0.25, linewidth=edge, label="95 % band")
     if view.surrogate_fit is not None:
         said = view.surrogate_fit[system, quantity]
-        axes.plot(view.grid, said, color=GREEN, linestyle=":", marker=mark, linewidth=2.0, label="surrogate")
+        axes.plot(times, said, color=GREEN, linestyle=":", marker=mark, linewidth=2.0, label="surrogate")
     if view.truth_fit is not None:
-        axes.plot(view.grid, view.truth_fit[system, quantity], marker=mark, **TRUTH)
+        axes.plot(times, view.truth_fit[system, quantity], marker=mark, **TRUTH)
     dots: dict[str, Any] = {"fmt": "o", "color": ORANGE, "markersize": 3.5, "elinewidth": 1, "zorder": 3}
-    axes.errorbar(mine["time"], mine["value"], mine["sigma"], label="data ± σ", **dots)
+    axes.errorbar(mine[view.axes[0]], mine["value"], mine["sigma"], label="data ± σ", **dots)
 
 
 def _closure_line(cell: SubFigure, one: ClosureView) -> None:
@@ -275,7 +289,7 @@ def _legend(owner: Figure | Axes, panels: Iterable[Axes], **where: Any) -> None:
 
 FIGURES: dict[str, tuple[Draw, str]] = {
     "population": (population, "How the systems spread: all together above, each system's estimate beneath."),
-    "trajectories": (trajectories, "Data, fit and 95 % band of the fit, for systems spread over the fleet."),
+    "fit": (fit, "Data and fit with its 95 % band, for systems spread over the fleet."),
     "closure": (closure, "The shared law. Where it is grey no system went: the law is extrapolated there."),
     "posteriors": (posteriors, "Parameters of each system: mean, 50 % and 95 % interval."),
     "hyper_traces": (hyper_traces, "Draws of the population. Chains that agree overlap and do not drift."),

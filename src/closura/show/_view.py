@@ -56,9 +56,11 @@ class View:
     - `theta`, `physical`: (chain, draw, system, parameter), unconstrained and physical scale.
     - `groups`: (chain,), which chains share a preconditioner.
     - `mu`, `tau`: (chain, draw, parameter), population mean and variance; None without hierarchy.
-    - `grid`: (time,); `fit_mean`, `fit_low`, `fit_high`: (system, quantity, time), mean and 95 % band.
+    - `axes`, `grid`: coordinates by name, and the points (point, axis) of a solution; `shape` where they form a tensor grid,
+      `triangles` where they are a mesh.
+    - `fit_mean`, `fit_low`, `fit_high`: (system, quantity, point), mean and 95 % band.
     - `surrogate_fit`: like `fit_mean`, as the surrogate says it; None where there is none.
-    - `observations`: columns system, time, quantity, value, sigma.
+    - `observations`: columns system, one per coordinate, quantity, value, sigma.
     - `history`: columns iteration, acceptance, loglik, temperature, step_size, phase.
     - `truth_*`: the truth of synthetic data, unconstrained; None on real data, NaN where unknown.
     """
@@ -89,6 +91,9 @@ class View:
     truth_tau: np.ndarray | None
     truth_fit: np.ndarray | None
     surrogate_fit: np.ndarray | None = None
+    axes: tuple[str, ...] = ("time",)
+    shape: tuple[int, ...] | None = None
+    triangles: np.ndarray | None = None
 
     def spread(self, count: int) -> np.ndarray:
         """At most `count` systems, spread along the direction in which the estimates differ most."""

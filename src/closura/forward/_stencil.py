@@ -1,0 +1,56 @@
+"""Reading a solution on a grid where it was observed: nodes near each observation, and their weights."""
+
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from ..problem import ODE, Observations, Problem
+
+
+class Stencil(NamedTuple):
+    """Where one system was observed: the place, grid points with interpolation weights, and which quantity."""
+
+    place: Float[Array, "*system observation axis"]
+    node: Int[Array, "*system observation near"]
+    weight: Float[Array, "*system observation near"]
+    quantity: Int[Array, "*system observation"]
+
+    def read(
+        self, near: Float[Array, "observation near state *rest"], columns: np.ndarray
+    ) -> Float[Array, "observation *rest"]:
+        """Observed quantities from the states at these nodes; `columns` are the states that quantities are."""
+        values = jnp.einsum("on,ons...->os...", self.weight, near)
+        return values[jnp.arange(values.shape[0]), jnp.asarray(columns)[self.quantity]]
+
+
+def stencil(problem: Problem, data: Observations) -> Stencil:
+    """Where the data are on the problem's grid."""
+    node, weight = NEAR[type(problem)](problem, data.place)
+    return Stencil(
+        jnp.asarray(data.place, float),
+        jnp.asarray(node, jnp.int32),
+        jnp.asarray(weight, float),
+        jnp.asarray(data.quantity, jnp.int32),
+    )
+
+
+def _on_times(problem: ODE, place: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """One node each where all times fall on the grid, else four and cubic interpolation."""
+    at = (place[..., 0] - problem.span[0]) / problem.dt
+    nearest = np.round(at)
+    if np.all(np.abs(at - nearest) < 1e-4) or problem.steps < 3:
+        return nearest[..., None], np.ones((*at.shape, 1))
+    first = np.clip(np.floor(at) - 1, 0, problem.steps - 3)
+    return first[..., None] + np.arange(4), lagrange(at - first)
+
+
+def lagrange(x: np.ndarray) -> np.ndarray:
+    """Weights of the nodes 0, 1, 2, 3 in the cubic through them, at x."""
+    nodes = np.arange(4)
+    weights = [np.prod([(x - j) / (i - j) for j in nodes if j != i], axis=0) for i in nodes]
+    return np.stack(weights, axis=-1)
+
+
+NEAR: dict[type, Any] = {ODE: _on_times}

@@ -1,0 +1,73 @@
+"""What every problem has, whatever its equation: all that the layers above ask for."""
+
+from collections.abc import Mapping
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from jaxtyping import Array, Float
+
+from ._closure import ClosureSpec
+from ._parameters import Parameters
+
+
+@runtime_checkable
+class Problem(Protocol):
+    """An equation with a hole, for one system: `ODE`, `Elliptic` or `Evolution`.
+
+    Its solution is (point, state): states by name at the points of a grid, which are (point, axis). Where the points form a
+    tensor grid, `shape` is that grid's, the last axis fastest; otherwise it is None.
+    """
+
+    name: str
+    parameters: Parameters
+    closures: dict[str, ClosureSpec]
+    single: bool
+    state_names: tuple[str, ...]
+    observed: tuple[str, ...]
+    sigma: float | Mapping[str, float] | None
+
+    @property
+    def axes(self) -> tuple[str, ...]: ...
+
+    @property
+    def offers(self) -> tuple[str, ...]:
+        """What there is to train a surrogate on: "solver", "residual"."""
+        ...
+
+    @property
+    def points(self) -> np.ndarray: ...
+
+    @property
+    def shape(self) -> tuple[int, ...] | None: ...
+
+    @property
+    def periodic(self) -> tuple[bool, ...]: ...
+
+    @property
+    def bounds(self) -> tuple[tuple[float, float], ...]: ...
+
+    def with_closure(self, closure: Any) -> "Problem":
+        """The same problem with another law, e.g. the true one for an oracle run."""
+        ...
+
+    def base(self, theta: Float[Array, " parameter"], place: Float[Array, " axis"]) -> Float[Array, " state"]:
+        """What is known of the solution at a place: right where initial and boundary conditions say so."""
+        ...
+
+    def free(self, place: Float[Array, " axis"]) -> Float[Array, ""]:
+        """A smooth factor that is zero where conditions hold, about one elsewhere: what is unknown passes through it."""
+        ...
+
+    def check_scheme(self) -> None:
+        """Raise if the discretisation does not suit the equation, in the precision in use."""
+
+
+def observed_columns(problem: Problem) -> np.ndarray:
+    """Which state each observed quantity is."""
+    return np.array([problem.state_names.index(name) for name in problem.observed])
+
+
+def place_names(problem: Problem, place: Any) -> str:
+    """A place in words, `t = 1.5` or `x = 0.2, y = 0.4`."""
+    short = ("t" if axis == "time" else axis for axis in problem.axes)
+    return ", ".join(f"{axis} = {float(at):.4g}" for axis, at in zip(short, np.atleast_1d(place)))
