@@ -292,3 +292,40 @@ def test_a_million_rows():
     n = 1_000_000
     frame = pd.DataFrame({"system": rng.integers(0, 2000, n), "time": rng.random(n), "u": rng.random(n)})
     assert read_table(frame).counts.sum() == n
+
+
+# Fields
+
+
+FIELD = "system,x,y,u\nA,0.5,0.1,1\nA,0.2,0.3,2\nA,0.2,0.1,3\nB,0,1,4\n"
+
+
+def test_places_may_have_any_coordinates(save):
+    data = read_table(save(FIELD), axes=("x", "y"))
+    assert data.axes == ("x", "y")
+    np.testing.assert_array_equal(data.place[0], [[0.2, 0.1], [0.2, 0.3], [0.5, 0.1]])
+    np.testing.assert_array_equal(data.place[1], [[0, 1]] * 3)
+    np.testing.assert_array_equal(data.value, [[3, 2, 1], [4, 0, 0]])
+    assert data.notes == ()
+    again = read_table(data.to_frame(), axes=data.axes)
+    for name in ("place", "value", "quantity", "mask"):
+        np.testing.assert_array_equal(getattr(again, name), getattr(data, name))
+
+
+def test_two_sensors_at_one_time_are_not_duplicates(save):
+    text = "system,time,x,u\nA,1,0.1,5\nA,1,0.2,5\n"
+    assert read_table(save(text), axes=("time", "x")).counts.tolist() == [2]
+    assert_says(message(save(text + "A,1,0.2,5\n"), axes=("time", "x")), "line 4", "time 1, x 0.2")
+
+
+def test_a_coordinate_that_is_missing_or_no_number(save):
+    assert_says(message(save(FIELD), axes=("x", "z")), "no column 'z'", "system, x, z, and one per")
+    assert_says(message(save("system,x,u\nA,left,1\n"), axes=("x",)), "the x is not a number", "line 2")
+
+
+def test_a_field_must_lie_in_the_domain_it_was_read_for(save):
+    data, square = read_table(save(FIELD), axes=("x", "y")), {"x": (0.0, 1.0), "y": (0.0, 0.5)}
+    with pytest.raises(DataError, match=r"extent in y, 0.0 to 0.5: system B at y 1.0"):
+        data.matched(("u",), square, 1.0)
+    with pytest.raises(DataError, match=r"coordinates x, y, the problem has time; .* axes=\['time'\]"):
+        data.matched(("u",), SPAN, 1.0)
