@@ -13,9 +13,9 @@ from ._observations import DataError as DataError
 from ._observations import Observations as Observations
 from ._observations import read_table as read_table
 from ._ode import ODE as ODE
-from ._ode import ProblemError as ProblemError
-from ._ode import unit_scaling as unit_scaling
 from ._parameters import Interval as Interval
 from ._parameters import Parameters as Parameters
 from ._parameters import Positive as Positive
 from ._parameters import Real as Real
+from ._shared import ProblemError as ProblemError
+from ._shared import unit_scaling as unit_scaling
