@@ -6,6 +6,9 @@ from ._closure import Known as Known
 from ._closure import Range as Range
 from ._closure import Scaling as Scaling
 from ._closure import prepare as prepare
+from ._domain import Mesh as Mesh
+from ._domain import Rectangle as Rectangle
+from ._elliptic import Elliptic as Elliptic
 from ._integrators import RK4 as RK4
 from ._integrators import Adaptive as Adaptive
 from ._integrators import Leapfrog as Leapfrog
