@@ -6,7 +6,7 @@ nodes; `restrict` takes them out of all nodes, `embed` puts them back between ze
 """
 
 import functools
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax.numpy as jnp
 import numpy as np
@@ -16,6 +16,7 @@ from jaxtyping import Array, Float
 from ..problem import Elliptic
 
 
+@runtime_checkable
 class Operator(Protocol):
     """A sparse matrix over the free nodes."""
 
@@ -26,6 +27,7 @@ class Operator(Protocol):
     def diagonal(self) -> Array: ...
 
 
+@runtime_checkable
 class Elements(Protocol):
     """A discretisation; arrays over all nodes are flat, those over the free nodes have a shape of their own."""
 
@@ -258,6 +260,8 @@ class Triangles:
         self.incident = _listed(kept, own[kept], n, 3 * triangles)
         corner = np.append(9 * (np.arange(3 * triangles) // 3) + 4 * (np.arange(3 * triangles) % 3), entries)
         self.diagonal = corner[self.incident]
+        for name in ("corners", "free", "place", "column", "pairs", "back", "incident", "diagonal"):
+            setattr(self, name, getattr(self, name).astype(np.int32))
 
 
 def _padded(v: Float[Array, " n"]) -> Float[Array, " n+1"]:

@@ -155,14 +155,13 @@ class EllipticSolver:
         return _equation(self.problem, self.mesh, theta, laws)
 
     def _field(self, theta: Array, laws: Closures, start: Array) -> Float[Array, " node"]:
-        """Nodal values; the solve itself is hidden from differentiation, and one Newton step of length zero is not."""
+        """Nodal values; what is differentiated is not the solve but the residual it leaves."""
         fixed = self._equation(*_frozen((theta, laws)))
         look = _newton(fixed, lax.stop_gradient(start))
-        derivative = fixed.derivative(look)
-        equation, u = self._equation(theta, laws), fixed.whole(look.free)
-        residual = self.mesh.flux(equation.coefficient(u)[0], equation.whole(look.free)) - equation.load
-        step = _linear_solve(self.mesh, derivative, look.scaling, residual - lax.stop_gradient(residual))
-        return equation.whole(look.free - step)
+        equation = self._equation(theta, laws)
+        u = equation.whole(look.free)  # which has slopes at the boundary
+        residual = self.mesh.flux(equation.coefficient(u)[0], u) - equation.load
+        return equation.whole(_implicit(self.mesh, look.free, residual, fixed.derivative(look), look.scaling))
 
 
 class _Equation(NamedTuple):
@@ -240,15 +239,30 @@ def _newton(equation: _Equation, start: Float[Array, " node"]) -> _Look:
         def refused(trial: tuple[Array, _Look, Array]) -> Array:
             halvings, _, found = trial
             better = (found < error * (1 - 1e-4 * 0.5**halvings)) | (found < 30 * goal)
-            return ~better & (halvings < HALVINGS)
+            return (halvings < 0) | (~better & (halvings < HALVINGS))
 
-        _, there, found = lax.while_loop(refused, try_step, try_step((-jnp.ones(()), look, error)))
+        _, there, found = lax.while_loop(refused, try_step, (-jnp.ones_like(error), look, error))
         return count + 1, there, found, (found > 0.5 * error) & (found < 30 * goal)
 
     look = equation.look(equation.mesh.restrict(start))
-    first = (jnp.zeros((), jnp.int32), look, size(look), jnp.zeros((), bool))
+    error = size(look)
+    first = (jnp.zeros((), jnp.int32), look, error, error < 0)
     _, look, error, _ = lax.while_loop(unfinished, step, first)
     return look._replace(free=jnp.where(error < 30 * goal, look.free, jnp.nan))
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
+def _implicit(mesh: Elements, free: Array, residual: Array, derivative: Any, scaling: _Scaling) -> Array:
+    """The solution as it is, moving with the residual so that this stays zero."""
+    return free
+
+
+def _implicit_jvp(mesh: Elements, primals: tuple, tangents: tuple) -> tuple[Array, Array]:
+    free, _, derivative, scaling = primals
+    return free, -_linear_solve(mesh, derivative, scaling, tangents[1])
+
+
+_implicit.defjvp(_implicit_jvp)
 
 
 def _linear_solve(mesh: Elements, derivative: Operator, scaling: _Scaling, rhs: Array) -> Array:

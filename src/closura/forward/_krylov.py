@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 
 
 class _State(NamedTuple):
-    count: Array
+    done: Array
     x: Array
     residual: Array
     direction: Array
@@ -33,10 +33,10 @@ def bicgstab(
     """
 
     def unfinished(state: _State) -> Array:
-        return (norm(state.residual) > tolerance) & (state.count < limit)
+        return (norm(state.residual) > tolerance) & (state.done < limit)
 
     def step(state: _State) -> _State:
-        count, x, r, p, v, rho_old, alpha, omega = state
+        done, x, r, p, v, rho_old, alpha, omega = state
         rho = jnp.sum(rhs * r)
         p = r + _ratio(rho * alpha, rho_old * omega) * (p - omega * v)
         v = apply(p)
@@ -44,7 +44,7 @@ def bicgstab(
         s = r - alpha * v
         t = apply(s)
         omega = _ratio(jnp.sum(t * s), jnp.sum(t * t))
-        return _State(count + 1, x + alpha * p + omega * s, s - omega * t, p, v, rho, alpha, omega)
+        return _State(done + 1, x + alpha * p + omega * s, s - omega * t, p, v, rho, alpha, omega)
 
     zero, one = jnp.zeros_like(rhs), jnp.ones((), rhs.dtype)
     state = lax.while_loop(unfinished, step, _State(jnp.zeros((), jnp.int32), zero, rhs, zero, zero, one, one, one))

@@ -106,7 +106,7 @@ class Mesh:
             raise ProblemError(f"Mesh: triangle {_some(flat)} has (almost) no area; remove it, or mesh again")
         edges, times = np.unique(np.sort(_sides(corners), axis=1), axis=0, return_counts=True)
         if times.max() > 2:
-            crowded = edges[times > 2][0]
+            crowded = edges[times.argmax()]
             raise ProblemError(
                 f"Mesh: {times.max()} triangles share the edge {tuple(crowded.tolist())}; they overlap, mesh again"
             )
