@@ -59,7 +59,9 @@ def solve(problem, theta=THETA) -> np.ndarray:
 
 def error(problem, solution=exact) -> float:
     p = problem.parameters.constrain(jnp.asarray(THETA, float))
-    true = jax.vmap(lambda at: solution(cl.problem._elliptic.Place(*at), p))(jnp.asarray(problem.points, float))
+    true = jax.jit(jax.vmap(lambda at: solution(cl.problem._elliptic.Place(*at), p)))(
+        jnp.asarray(problem.points, float)
+    )
     return float(np.abs(solve(problem) - true).max())
 
 
@@ -331,8 +333,8 @@ def test_point_residual_is_the_strong_form():
         return jax.jit(lambda: solver.point_residual(theta, laws, lambda at: function(place(*at), p)[None], places))()
 
     assert np.abs(residual(exact)).max() < 1e-12
-    each = jax.vmap(lambda at: [s(place(*at), p) for s in (source_of(other), source_of(exact))])(places)
-    a = jax.vmap(lambda at: conductivity(other(place(*at), p), place(*at), p, jnp.sin))(places)
+    each = jax.jit(jax.vmap(lambda at: [s(place(*at), p) for s in (source_of(other), source_of(exact))]))(places)
+    a = jax.jit(jax.vmap(lambda at: conductivity(other(place(*at), p), place(*at), p, jnp.sin)))(places)
     np.testing.assert_allclose(residual(other), (each[0] - each[1]) / (2 * np.pi**2 * a), rtol=1e-9)
 
 

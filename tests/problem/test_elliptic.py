@@ -167,7 +167,7 @@ def test_free_vanishes_where_values_are_prescribed(domain, natural, sides, count
 
 def test_free_is_smooth_inside():
     problem = make(domain=cl.Mesh(CORNERS, FAN))
-    hessian = jax.vmap(jax.hessian(problem.free))(
+    hessian = jax.jit(jax.vmap(jax.hessian(problem.free)))(
         jnp.asarray(np.random.default_rng(0).uniform(0.1, 0.9, (50, 2)), float)
     )
     assert np.isfinite(hessian).all()
