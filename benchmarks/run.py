@@ -7,7 +7,15 @@ import subprocess
 import sys
 from pathlib import Path
 
-PLAN = [["cost"], ["start"], ["quality", "20", "5"], ["quality", "100", "1"], ["published", "3"], ["surrogates", "3"]]
+PLAN = [
+    ["cost"],
+    ["start"],
+    ["elliptic"],
+    ["quality", "20", "5"],
+    ["quality", "100", "1"],
+    ["published", "3"],
+    ["surrogates", "3"],
+]
 
 
 def main(names: list[str]) -> None:

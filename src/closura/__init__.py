@@ -19,13 +19,16 @@ from .problem import ODE as ODE
 from .problem import RK4 as RK4
 from .problem import Adaptive as Adaptive
 from .problem import DataError as DataError
+from .problem import Elliptic as Elliptic
 from .problem import Interval as Interval
 from .problem import Known as Known
 from .problem import Leapfrog as Leapfrog
+from .problem import Mesh as Mesh
 from .problem import Observations as Observations
 from .problem import Positive as Positive
 from .problem import ProblemError as ProblemError
 from .problem import Real as Real
+from .problem import Rectangle as Rectangle
 from .problem import read_table as read_table
 from .result import Result as Result
 

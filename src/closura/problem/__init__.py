@@ -6,6 +6,9 @@ from ._closure import Known as Known
 from ._closure import Range as Range
 from ._closure import Scaling as Scaling
 from ._closure import prepare as prepare
+from ._domain import Mesh as Mesh
+from ._domain import Rectangle as Rectangle
+from ._elliptic import Elliptic as Elliptic
 from ._integrators import RK4 as RK4
 from ._integrators import Adaptive as Adaptive
 from ._integrators import Leapfrog as Leapfrog
@@ -13,8 +16,6 @@ from ._observations import DataError as DataError
 from ._observations import Observations as Observations
 from ._observations import read_table as read_table
 from ._ode import ODE as ODE
-from ._ode import ProblemError as ProblemError
-from ._ode import unit_scaling as unit_scaling
 from ._parameters import Interval as Interval
 from ._parameters import Parameters as Parameters
 from ._parameters import Positive as Positive
@@ -22,3 +23,5 @@ from ._parameters import Real as Real
 from ._problem import Problem as Problem
 from ._problem import observed_columns as observed_columns
 from ._problem import place_names as place_names
+from ._shared import ProblemError as ProblemError
+from ._shared import unit_scaling as unit_scaling

@@ -1,6 +1,5 @@
 """ODE problems: one system's equation with a hole in it, written as a plain function."""
 
-import inspect
 from collections import namedtuple
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
@@ -10,13 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ._closure import Closures, ClosureSpec, Known, KnownClosure, Scaling, bind
+from ._closure import Closures, ClosureSpec, bind
 from ._integrators import RK4, Integrator, Leapfrog, Rhs, State
 from ._parameters import Parameter, Parameters, check_name
-
-
-class ProblemError(ValueError):
-    """The problem as written cannot be solved; the message says what to change."""
+from ._shared import ProblemError, check_called, named_closures, scalars, stand_ins, takes, trace
 
 
 class ODE:
@@ -72,18 +68,11 @@ class ODE:
                 f"dt={dt} must be positive and divide the span of length {length}; try {length / self.steps:.6g}"
             )
         self.single = not isinstance(closure, Mapping)
-        self.closures: dict[str, ClosureSpec] = (
-            {} if closure is None else dict(closure) if isinstance(closure, Mapping) else {"f": closure}
-        )
-        for closure_name, spec in self.closures.items():
-            check_name(closure_name, "closure")
-            if not isinstance(spec, ClosureSpec):
-                raise ProblemError(f"closure {closure_name!r} is {spec!r}; use cl.MLP(...) or cl.Known(function)")
+        self.closures = named_closures(closure)
         self.integrator = RK4() if integrator is None else integrator
         self.integrator.check(self.state_names)
         self._record = namedtuple("state", self.state_names)  # type: ignore[misc]
-        arguments = inspect.signature(physics).parameters.values()
-        self._takes_law = len(arguments) >= 4 or any(a.kind is a.VAR_POSITIONAL for a in arguments)
+        self._takes_law = takes(physics, 4)
         self._check()
 
     @property
@@ -133,7 +122,7 @@ class ODE:
 
     def start(self, theta: Float[Array, " parameter"]) -> State:
         values = self.initial(self.parameters.constrain(theta))
-        return _scalars(values, len(self.state_names), "initial(p)", self.state_names)
+        return scalars(values, "initial(p)", self.state_names)
 
     def rate(
         self,
@@ -146,9 +135,7 @@ class ODE:
 
         def rhs(t: Any, y: State) -> State:
             arguments = (t, self._record(*y), p) + ((f,) if self._takes_law else ())
-            return _scalars(
-                self.physics(*arguments), len(self.state_names), "physics(t, state, p, f)", self.state_names
-            )
+            return scalars(self.physics(*arguments), "physics(t, state, p, f)", self.state_names)
 
         return rhs
 
@@ -179,7 +166,7 @@ class ODE:
         theta = jnp.asarray(self.parameters.mean + random.normal(size=len(self.parameters)), float)
         y = tuple(jnp.asarray(random.normal(size=len(names)), float))
         t = jnp.asarray(random.uniform(*self.span), float)
-        ignored = scheme.ignored(y, jax.jit(lambda *at: self.rate(theta, self._stand_ins())(*at))(t, y))
+        ignored = scheme.ignored(y, jax.jit(lambda *at: self.rate(theta, stand_ins(self.closures))(*at))(t, y))
         if ignored:
             half = len(names) // 2
             wrong = ", ".join(f"{names[i]}' = {names[half + i]}" for i in ignored)
@@ -189,56 +176,11 @@ class ODE:
                 "velocities (in state, initial and physics alike), or choose integrator=RK4()"
             )
 
-    def _stand_ins(self) -> dict[str, KnownClosure]:
-        """Laws that return their first input."""
-        return {name: KnownClosure(Known(_first, spec.inputs)) for name, spec in self.closures.items()}
-
     def _check(self) -> None:
-        """Trace start and physics once, with stand-in laws, so that bad shapes fail here and not inside a solver."""
         record: dict[str, list[Array]] = {name: [] for name in self.closures}
 
-        def probe(t: Array, theta: Array) -> tuple[State, State]:
-            return self.start(theta), self.rate(theta, self._stand_ins(), record)(t, self.start(theta))
+        def probe(theta: Array, t: Array) -> tuple[State, State]:
+            return self.start(theta), self.rate(theta, stand_ins(self.closures), record)(t, self.start(theta))
 
-        # Shapes only: making a problem must not start JAX, the number of devices may still be chosen after it.
-        number = jax.ShapeDtypeStruct((), jnp.result_type(float))
-        try:
-            jax.eval_shape(probe, number, jax.ShapeDtypeStruct((len(self.parameters),), number.dtype))
-        except ProblemError:
-            raise
-        except Exception as error:
-            raise ProblemError(f"the physics or the initial state failed: {type(error).__name__}: {error}") from error
-        idle = [name for name, calls in record.items() if not calls]
-        if idle:
-            call = "f(...)" if self.single else f"f.{idle[0]}(...)"
-            takes = "" if self._takes_law else " (it takes three arguments; the law is the fourth)"
-            raise ProblemError(
-                f"the physics never calls the closure {', '.join(map(repr, idle))}{takes}; write physics(t, state, p, f) with "
-                f"{call} in it, or leave the closure out"
-            )
-
-
-def unit_scaling(inputs: int) -> Scaling:
-    return Scaling(jnp.zeros(inputs), jnp.ones(inputs), jnp.ones(()))
-
-
-def _first(*x: Any) -> Any:
-    return x[0]
-
-
-def _scalars(values: Any, count: int, what: str, names: tuple[str, ...]) -> State:
-    """One scalar a state, or a message that says what came instead."""
-    wanted = f"{count} number{'s' * (count > 1)} ({', '.join(names)})"
-    parts = (
-        list(values)
-        if isinstance(values, tuple | list)
-        else [values]
-        if jnp.ndim(values) == 0
-        else list(jnp.asarray(values))
-    )
-    if len(parts) != count:
-        raise ProblemError(f"{what} must return {wanted}, it returned {len(parts)}")
-    for name, part in zip(names, parts):
-        if jnp.shape(part) != ():
-            raise ProblemError(f"{what} must return {wanted}; its {name!r} has shape {jnp.shape(part)}")
-    return tuple(jnp.asarray(part, float) for part in parts)
+        trace(probe, len(self.parameters), 1, "the physics or the initial state")
+        check_called(record, self.single, self._takes_law, "physics(t, state, p, f)")

@@ -1,0 +1,167 @@
+"""Elliptic problems: a stationary field in the plane, its coefficient with a hole in it."""
+
+from collections import namedtuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ._closure import Closures, ClosureSpec, bind
+from ._domain import Domain, Mesh, Predicate, check_held, dirichlet_edges, segments, whole_sides
+from ._parameters import Parameter, Parameters, check_name
+from ._shared import ProblemError, Record, check_called, named_closures, scalars, stand_ins, takes, trace
+
+Place = namedtuple("Place", ("x", "y"))
+
+
+class Elliptic:
+    """-div(a(u, x, p, f) grad u) = s(x, p)  on a domain of the plane.
+
+    - `coefficient(u, x, p, f)`: a > 0 at one place, plain JAX. `x` has fields x and y, `p` holds physical parameter values
+      by name, `f` is the unknown law (or, with several closures, `f.name`).
+    - `source(x, p)`: s at one place.
+    - `domain`: `Rectangle(...)` or `Mesh(points, triangles)`.
+    - `parameters`: name -> `Real`, `Positive` or `Interval`.
+    - `closure`: one specification, a dict of several by name, or None when all the physics is known.
+    - `boundary`: what u is on the boundary, a number or a function of (x, p); zero by default.
+    - `natural(x, y)`: on which part of the boundary nothing flows out instead; arrays of NumPy in, True and False out. A
+      boundary edge belongs to the part its midpoint lies in.
+    - `field`: the name of u; `observed`: what the data see of it, which is the field itself.
+    - `sigma`: known noise standard deviation where the data do not state their own.
+    """
+
+    # What there is to train a surrogate on.
+    offers: ClassVar[tuple[str, ...]] = ("solver", "residual")
+    axes: ClassVar[tuple[str, ...]] = ("x", "y")
+    periodic: ClassVar[tuple[bool, ...]] = (False, False)
+
+    def __init__(
+        self,
+        coefficient: Callable[..., Any],
+        source: Callable[..., Any],
+        *,
+        domain: Domain,
+        parameters: Mapping[str, Parameter],
+        closure: ClosureSpec | Mapping[str, ClosureSpec] | None = None,
+        boundary: float | Callable[..., Any] | None = None,
+        natural: Predicate | None = None,
+        field: str = "u",
+        observed: Sequence[str] | str | None = None,
+        sigma: float | Mapping[str, float] | None = None,
+        name: str = "problem",
+    ):
+        self.coefficient, self.source, self.domain = coefficient, source, domain
+        self.boundary, self.natural, self.sigma, self.name = boundary, natural, sigma, name
+        check_name(field, "field")
+        self.state_names = (field,)
+        self.observed = (field,) if observed is None else (observed,) if isinstance(observed, str) else tuple(observed)
+        if self.observed != (field,):
+            raise ProblemError(f"observed {', '.join(map(repr, self.observed))} must be the field, {field!r}")
+        self.parameters = Parameters(parameters)
+        self.single, self.closures = not isinstance(closure, Mapping), named_closures(closure)
+        self.points, self.shape, self.bounds = domain.points, domain.shape, domain.bounds
+        edges = dirichlet_edges(domain, natural)
+        self.sides = whole_sides(domain, edges)
+        self.dirichlet = np.zeros(len(self.points), bool)
+        self.dirichlet[edges] = True
+        if isinstance(domain, Mesh):
+            check_held(domain, self.dirichlet)
+        if self.dirichlet.all():
+            raise ProblemError("every point of the mesh lies on the boundary; refine it")
+        self._segments = segments(self.points, edges) if self.sides is None else np.zeros((0, 2, 2))
+        self._factor = 1.0
+        self._factor = float(self._vanishing(self.points, np).max())
+        self._takes_law = takes(coefficient, 4)
+        self._check()
+
+    @property
+    def free_nodes(self) -> np.ndarray:
+        """`free` at every node (N,), exactly zero where u is prescribed."""
+        return np.where(self.dirichlet, 0.0, self._vanishing(self.points, np))
+
+    def with_closure(self, closure: ClosureSpec | Mapping[str, ClosureSpec]) -> "Elliptic":
+        """The same problem with another law, e.g. the true one for an oracle run."""
+        return Elliptic(
+            self.coefficient,
+            self.source,
+            domain=self.domain,
+            parameters=self.parameters.kinds,
+            closure=closure,
+            boundary=self.boundary,
+            natural=self.natural,
+            field=self.state_names[0],
+            observed=self.observed,
+            sigma=self.sigma,
+            name=self.name,
+        )
+
+    def base(self, theta: Float[Array, " parameter"], place: Float[Array, " 2"]) -> Float[Array, " 1"]:
+        """What u is where it is prescribed, continued to any place."""
+        if not callable(self.boundary):
+            return jnp.full((1,), 0.0 if self.boundary is None else self.boundary, float)
+        value = self.boundary(Place(*place), self.parameters.constrain(theta))
+        return jnp.stack(scalars(value, "boundary(x, p)", self.state_names))
+
+    def free(self, place: Float[Array, " 2"]) -> Float[Array, ""]:
+        """Zero where u is prescribed, about one inside, smooth: what may be added to `base` is multiplied by it."""
+        return self._vanishing(place, jnp)
+
+    def load(self, theta: Float[Array, " parameter"], place: Float[Array, " 2"]) -> Float[Array, ""]:
+        """The source of one system at a place."""
+        value = self.source(Place(*place), self.parameters.constrain(theta))
+        return scalars(value, "source(x, p)", ("s",))[0]
+
+    def conductivity(
+        self, theta: Float[Array, " parameter"], closures: Closures, record: Record | None = None
+    ) -> Callable[[Array, Array], Float[Array, ""]]:
+        """The coefficient (u, place) -> a of one system."""
+        p, f = self.parameters.constrain(theta), bind(closures, self.single, record)
+
+        def a(u: Float[Array, ""], place: Float[Array, " 2"]) -> Float[Array, ""]:
+            arguments = (u, Place(*place), p) + ((f,) if self._takes_law else ())
+            return scalars(self.coefficient(*arguments), "coefficient(u, x, p, f)", ("a",))[0]
+
+        return a
+
+    def _vanishing(self, place: Any, xp: Any) -> Any:
+        """`free` for places (..., 2), in NumPy or JAX."""
+        if self.sides is None:
+            return _distance(place, self._segments, xp) / self._factor
+        result = xp.ones(place.shape[:-1])
+        for axis, (low, high) in enumerate(self.bounds):
+            s = (place[..., axis] - low) / (high - low)
+            low_held, high_held = self.sides[2 * axis : 2 * axis + 2]
+            # Flat at a natural side.
+            result = result * (s if low_held else 1.0) * (1 - s if high_held else 1.0)
+            result = result * (4.0 if low_held and high_held else 2 - s if low_held else 1 + s if high_held else 1.0)
+        return result
+
+    def _check(self) -> None:
+        record: Record = {name: [] for name in self.closures}
+
+        def probe(theta: Array, u: Array, x: Array, y: Array) -> tuple[Array, ...]:
+            place = jnp.stack([x, y])
+            a = self.conductivity(theta, stand_ins(self.closures), record)(u, place)
+            return a, self.load(theta, place), self.base(theta, place)
+
+        trace(probe, len(self.parameters), 3, "the coefficient, the source or the boundary")
+        check_called(record, self.single, self._takes_law, "coefficient(u, x, p, f)")
+
+
+def _distance(place: Any, segments: np.ndarray, xp: Any) -> Any:
+    """A smooth distance from straight segments (S, 2, 2): exact to first order at each, joined by a harmonic sum.
+
+    Biswas and Shapiro 2004, Approximate distance fields with non-vanishing gradients.
+    """
+    start, end = segments[:, 0], segments[:, 1]
+    length = np.linalg.norm(end - start, axis=-1)
+    along = (end - start) / length[:, None]
+    x, y = place[..., None, 0] - start[:, 0], place[..., None, 1] - start[:, 1]
+    off = x * along[:, 1] - y * along[:, 0]
+    middle = x * along[:, 0] + y * along[:, 1] - length / 2
+    inside = length / 4 - middle**2 / length
+    beyond = 0.5 * (xp.sqrt(inside**2 + off**4 / length**2 + (1e-6 * length) ** 2) - inside)
+    each = xp.sqrt(off**2 + beyond**2 + (1e-6 * length) ** 2)
+    return 1 / xp.sum(1 / each, axis=-1)

@@ -1,0 +1,93 @@
+"""What every kind of problem checks when it is made: its laws, and what the user's functions return."""
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from ._closure import ClosureSpec, Known, KnownClosure, Scaling
+from ._parameters import check_name
+
+Record = dict[str, list[Array]]
+
+
+class ProblemError(ValueError):
+    """The problem as written cannot be solved; the message says what to change."""
+
+
+def unit_scaling(inputs: int) -> Scaling:
+    return Scaling(jnp.zeros(inputs), jnp.ones(inputs), jnp.ones(()))
+
+
+def named_closures(closure: Any) -> dict[str, ClosureSpec]:
+    """Closures by name; a single one is called f."""
+    if closure is None:
+        return {}
+    closures = dict(closure) if isinstance(closure, Mapping) else {"f": closure}
+    for name, spec in closures.items():
+        check_name(name, "closure")
+        if not isinstance(spec, ClosureSpec):
+            raise ProblemError(f"closure {name!r} is {spec!r}; use cl.MLP(...) or cl.Known(function)")
+    return closures
+
+
+def takes(function: Callable[..., Any], count: int) -> bool:
+    """Whether a function can be called with so many arguments."""
+    arguments = inspect.signature(function).parameters.values()
+    return len(arguments) >= count or any(a.kind is a.VAR_POSITIONAL for a in arguments)
+
+
+def stand_ins(closures: Mapping[str, ClosureSpec]) -> dict[str, KnownClosure]:
+    """Laws that return their first input."""
+    return {name: KnownClosure(Known(_first, spec.inputs)) for name, spec in closures.items()}
+
+
+def trace(probe: Callable[..., Any], parameters: int, numbers: int, what: str) -> None:
+    """Trace the user's functions once, probe(theta, *numbers), so that bad shapes fail here and not inside a solver."""
+    # Shapes only: making a problem must not start JAX, the number of devices may still be chosen after it.
+    number = jax.ShapeDtypeStruct((), jnp.result_type(float))
+    theta = jax.ShapeDtypeStruct((parameters,), number.dtype)
+    try:
+        jax.eval_shape(probe, theta, *[number] * numbers)
+    except ProblemError:
+        raise
+    except Exception as error:
+        raise ProblemError(f"{what} failed: {type(error).__name__}: {error}") from error
+
+
+def check_called(record: Record, single: bool, takes_law: bool, signature: str) -> None:
+    """Raise if a closure was never called; `signature` is the function as it should be written, like physics(t, ..., f)."""
+    idle = [name for name, calls in record.items() if not calls]
+    if idle:
+        call = "f(...)" if single else f"f.{idle[0]}(...)"
+        hint = "" if takes_law else " (it takes three arguments; the law is the fourth)"
+        raise ProblemError(
+            f"the {signature.split('(')[0]} never calls the closure {', '.join(map(repr, idle))}{hint}; write {signature} with "
+            f"{call} in it, or leave the closure out"
+        )
+
+
+def scalars(values: Any, what: str, names: tuple[str, ...]) -> tuple[Array, ...]:
+    """One scalar a name, or a message that says what came instead."""
+    count = len(names)
+    wanted = f"{count} number{'s' * (count > 1)} ({', '.join(names)})"
+    parts = (
+        list(values)
+        if isinstance(values, tuple | list)
+        else [values]
+        if jnp.ndim(values) == 0
+        else list(jnp.asarray(values))
+    )
+    if len(parts) != count:
+        raise ProblemError(f"{what} must return {wanted}, it returned {len(parts)}")
+    for name, part in zip(names, parts):
+        if jnp.shape(part) != ():
+            raise ProblemError(f"{what} must return {wanted}; its {name!r} has shape {jnp.shape(part)}")
+    return tuple(jnp.asarray(part, float) for part in parts)
+
+
+def _first(*x: Any) -> Any:
+    return x[0]
