@@ -1,5 +1,6 @@
 """Forward models: theta and closures to predicted observations and their derivatives."""
 
+from ._evolution import EvolutionSolver as EvolutionSolver
 from ._likelihood import Likelihood as Likelihood
 from ._likelihood import likelihood as likelihood
 from ._networks import Units as Units

@@ -6,6 +6,7 @@ from ._closure import Known as Known
 from ._closure import Range as Range
 from ._closure import Scaling as Scaling
 from ._closure import prepare as prepare
+from ._evolution import Evolution as Evolution
 from ._integrators import RK4 as RK4
 from ._integrators import Adaptive as Adaptive
 from ._integrators import Leapfrog as Leapfrog
@@ -19,3 +20,5 @@ from ._parameters import Interval as Interval
 from ._parameters import Parameters as Parameters
 from ._parameters import Positive as Positive
 from ._parameters import Real as Real
+from ._schemes import Dirichlet as Dirichlet
+from ._schemes import Neumann as Neumann
