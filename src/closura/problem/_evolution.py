@@ -132,11 +132,9 @@ class Evolution:
         """Steps between snapshots; where they are not given, found when first asked for, because it takes numbers."""
         if self._stride is not None or isinstance(self.integrator, Adaptive):
             return self._stride or 1
-        limit = min(
-            self.stable_step(laws, theta)
-            for laws in ([self._faint_laws(), stand_ins(self.closures)] if self.closures else [{}])
-            for theta in self._believed()
-        )
+        with jax.ensure_compile_time_eval():
+            candidates = [self._faint_laws(), stand_ins(self.closures)] if self.closures else [{}]
+            limit = min(self.stable_step(laws, self._believed()) for laws in candidates)
         return max(1, math.ceil((self.span[1] - self.span[0]) / self.snapshots / (0.5 * limit) - 1e-9))
 
     @property
@@ -228,17 +226,30 @@ class Evolution:
 
     # Whether the step is small enough
 
-    def stable_step(self, closures: Closures | None = None, theta: Float[Array, " parameter"] | None = None) -> float:
-        """The largest stable step of RK4 about the initial state, with these laws (none unless given) and parameters."""
+    def stable_step(
+        self, closures: Closures | None = None, theta: Float[Array, "*draw parameter"] | None = None
+    ) -> float:
+        """The largest step of RK4 that is stable about the initial state, for these laws and all of these parameters.
+
+        Left out, laws are as faint as a fit starts with and parameters are the prior guesses.
+        """
+        size = len(self.state_names) * self.shape[1]
         with jax.ensure_compile_time_eval():
             laws = self._faint_laws() if closures is None else closures
-            at = jnp.asarray(self.parameters.mean if theta is None else theta, float)
-            rhs, start, begin = self.rate(at, laws), jnp.stack(self.start(at)), jnp.asarray(self.span[0], float)
-            jacobian = jax.jacfwd(lambda y: jnp.stack(rhs(begin, tuple(y))))(start)
-        matrix = np.asarray(jacobian, float).reshape(start.size, start.size)
-        return largest_stable_step(np.linalg.eigvals(matrix)) if np.isfinite(matrix).all() else math.nan
+            at = jnp.asarray(self.parameters.mean if theta is None else theta, float).reshape(-1, len(self.parameters))
+            matrices = np.asarray(jax.jit(jax.vmap(lambda th: self._linearised(th, laws)))(at), float)
+        if not np.isfinite(matrices).all():
+            return math.nan
+        return min(largest_stable_step(np.linalg.eigvals(matrix.reshape(size, size))) for matrix in matrices)
 
-    def check_scheme(self, closures: Closures | None = None, theta: Float[Array, " parameter"] | None = None) -> None:
+    def _linearised(self, theta: Float[Array, " parameter"], laws: Closures) -> Float[Array, "field node field node"]:
+        """How the rates change with the fields, at the start."""
+        rhs, begin = self.rate(theta, laws), jnp.asarray(self.span[0], float)
+        return jax.jacfwd(lambda y: jnp.stack(rhs(begin, tuple(y))))(jnp.stack(self.start(theta)))
+
+    def check_scheme(
+        self, closures: Closures | None = None, theta: Float[Array, "*draw parameter"] | None = None
+    ) -> None:
         """Raise if steps are too large to be stable, or too small for the precision in use.
 
         Without laws and parameters it is judged at the prior guess with hardly any law; ask again once they are known.
@@ -263,12 +274,11 @@ class Evolution:
         """Laws as a fit starts with them: hardly any, or those that are known."""
         return {name: spec.build(jr.key(0), unit_scaling(spec.inputs)) for name, spec in self.closures.items()}
 
-    def _believed(self) -> list[Float[Array, " parameter"]]:
+    def _believed(self) -> Float[Array, "place parameter"]:
         """The guess, and two standard deviations to both sides of it for every parameter."""
         mean = self.parameters.mean
         sd = np.sqrt(self.parameters.mean_variance + np.exp(self.parameters.log_variance))
-        places = [mean, *(mean + side * row for row in np.diag(2 * sd) for side in (-1, 1))]
-        return [jnp.asarray(place, float) for place in places]
+        return jnp.asarray(np.concatenate([mean[None], mean + np.diag(2 * sd), mean - np.diag(2 * sd)]), float)
 
     # Parts
 

@@ -169,6 +169,8 @@ def _spectral_differences(n: int, length: float, dealias: bool) -> Differences:
     sites = 2 * n if dealias else n
     values, *matrices = (_spectral(n, sites, length, derivative) for derivative in (0, 1, 2))
     waves = np.fft.rfft(np.eye(sites), axis=0)[: n // 2 + 1]
+    if n % 2 == 0 and dealias:
+        waves[-1] *= 2  # it is both waves of this length, which are one at the nodes
     back = np.fft.irfft(waves, n, axis=0) * (n / sites)
     more = {"values": values, "back": back} if dealias else {}
     return Differences(np.stack(matrices), np.zeros((2, sites, 2)), None, True, **more)
