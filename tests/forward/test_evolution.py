@@ -297,12 +297,8 @@ def test_derivatives_in_theta_and_in_the_law(options):
         for s in (h, -h)
     )
     assert float(jnp.sum(slope * way)) == pytest.approx(float(up - down) / (2 * h), rel=1e-5)
-    assert (
-        float(
-            jnp.abs(jax.grad(lambda th: loss(prepare(law, ranges), th, forward.reverse(), spots))(theta) - pushed).max()
-        )
-        < 1e-9
-    )
+    backwards = jax.jit(jax.grad(lambda theta: loss(prepare(law, ranges), theta, forward.reverse(), spots)))(theta)
+    np.testing.assert_allclose(backwards, pushed, rtol=1e-9)
 
 
 # What misses the equation
@@ -342,7 +338,7 @@ def test_visited_are_the_inputs_of_the_law():
 def test_a_failed_solve_is_nan_and_the_others_are_what_they_were():
     """u_t = a u^2 leaves every bound at t = 1 / a: after the last observation that is nothing to a system, before it is NaN."""
     problem = evolution(lambda u, ux, uxx, x, t, p: p.a * u**2 + uxx, lambda x, p: 1 + 0 * x, cells=8, snapshots=20)
-    late, early = (where(problem, np.array([[[0.1, 0.25], [t, 0.5]]])) for t in (0.5, 0.125))
+    late, early = (where(problem, np.array([[[0.1, 0.25], [t, 0.5]]])) for t in (0.5, 0.175))
     late, early = (jax.tree.map(lambda a: a[0], spots) for spots in (late, early))
     predict = jax.jit(jax.vmap(lambda a, at: EvolutionSolver(problem).predict(a, {}, at), in_axes=(0, None)))
     seen = predict(jnp.array([[1.0], [5.0], [0.5]]), late)
@@ -350,7 +346,7 @@ def test_a_failed_solve_is_nan_and_the_others_are_what_they_were():
     assert np.isfinite(seen[2]).all()
     assert not np.isfinite(seen[1]).all()
     np.testing.assert_allclose(seen[::2, 1], [2.0, 4 / 3], rtol=1e-3)
-    sums = lambda a, at: jnp.sum(EvolutionSolver(problem).reverse().predict(a, {}, at))  # noqa: E731
-    back, pushed = jax.jit(jax.grad(sums))(jnp.array([5.0]), early), jax.jit(jax.jacfwd(sums))(jnp.array([5.0]), early)
-    assert np.isfinite(back).all()
-    np.testing.assert_allclose(back, pushed, rtol=1e-9)
+    total = lambda a, forward: jnp.sum(forward.predict(a, {}, early))  # noqa: E731
+    forward, a = EvolutionSolver(problem), jnp.array([5.65])  # the end comes right after the last observation
+    back = jax.jit(jax.grad(lambda a: total(a, forward.reverse())))(a)
+    np.testing.assert_allclose(back, jax.jit(jax.jacfwd(lambda a: total(a, forward)))(a), rtol=1e-9)
