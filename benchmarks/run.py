@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 PLAN = [["cost"], ["start"], ["quality", "20", "5"], ["quality", "100", "1"], ["published", "3"], ["surrogates", "3"]]
+PLAN += [["evolution"]]
 
 
 def main(names: list[str]) -> None:
