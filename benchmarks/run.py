@@ -11,10 +11,12 @@ PLAN = [
     ["cost"],
     ["start"],
     ["elliptic"],
+    ["evolution"],
     ["quality", "20", "5"],
     ["quality", "100", "1"],
     ["published", "3"],
     ["surrogates", "3"],
+    ["phases"],
 ]
 
 

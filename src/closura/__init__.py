@@ -19,11 +19,14 @@ from .problem import ODE as ODE
 from .problem import RK4 as RK4
 from .problem import Adaptive as Adaptive
 from .problem import DataError as DataError
+from .problem import Dirichlet as Dirichlet
 from .problem import Elliptic as Elliptic
+from .problem import Evolution as Evolution
 from .problem import Interval as Interval
 from .problem import Known as Known
 from .problem import Leapfrog as Leapfrog
 from .problem import Mesh as Mesh
+from .problem import Neumann as Neumann
 from .problem import Observations as Observations
 from .problem import Positive as Positive
 from .problem import ProblemError as ProblemError

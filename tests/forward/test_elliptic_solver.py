@@ -14,7 +14,7 @@ import closura as cl
 from closura.forward import EllipticSolver
 from closura.forward._krylov import bicgstab
 from closura.forward._locate import stencil
-from closura.forward._networks import Stencil
+from closura.forward._stencil import Stencil
 from closura.problem import Range, Scaling, prepare, unit_scaling
 
 THETA = np.array([0.4, -0.3])

@@ -9,9 +9,8 @@ import pandas as pd
 import pytest
 
 import closura as cl
-from closura.forward import KINDS, Solver, Units, likelihood, trainable
+from closura.forward import KINDS, Solver, Units, likelihood, stencil, trainable
 from closura.forward._networks import Frame, Pinn
-from closura.forward._stencil import stencil
 from closura.problem import unit_scaling
 from closura.problems import mass_damper
 

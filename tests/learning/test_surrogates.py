@@ -121,7 +121,9 @@ def test_defaults_and_presets():
 @pytest.mark.parametrize("kind", ["fno-supervised", "pinn"])
 def test_the_papers_settings_run(fleet, kind):
     """A smoke test: its networks on three systems, two iterations, fewer chains."""
-    settings = make_settings({"forward": kind, "preset": "paper", "iterations": 2, "draws": 2, "gradient_chains": 2, "chains": 40})
+    settings = make_settings(
+        {"forward": kind, "preset": "paper", "iterations": 2, "draws": 2, "gradient_chains": 2, "chains": 40}
+    )
     run = Run(mass_damper.problem, fleet[0], settings)
     step = float(np.exp(np.asarray(run.chains.log_step)).max())
     finish(run)

@@ -1,9 +1,11 @@
 """Forward models: theta and closures to predicted observations and their derivatives."""
 
 from ._elliptic import EllipticSolver as EllipticSolver
+from ._evolution import EvolutionSolver as EvolutionSolver
 from ._likelihood import Likelihood as Likelihood
 from ._likelihood import likelihood as likelihood
-from ._likelihood import solver as solver
+from ._methods import solver as solver
+from ._methods import stencil as stencil
 from ._networks import Units as Units
 from ._networks import trainable as trainable
 from ._solver import Solver as Solver

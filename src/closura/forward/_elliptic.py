@@ -16,7 +16,7 @@ from ..problem import Elliptic
 from ..problem._closure import Closures
 from ._elements import Elements, Operator, elements
 from ._krylov import bicgstab, norm
-from ._networks import Stencil
+from ._stencil import Stencil
 
 NEWTON, HALVINGS, INNER = 30, 8, 200
 
@@ -105,13 +105,20 @@ class EllipticSolver:
         seen = jax.vmap(calls)(self.solution(theta, laws)[:, 0], jnp.asarray(self.problem.points, float))
         return {name: inputs.reshape(-1, inputs.shape[-1]) for name, inputs in seen.items()}
 
+    def terms(
+        self, theta: Float[Array, " parameter"], laws: Closures, states: Float[Array, "node 1"]
+    ) -> Float[Array, "node 1"]:
+        """What the laws are part of, at a solution: the coefficient."""
+        coefficient = jax.vmap(self.problem.conductivity(theta, laws))
+        return coefficient(states[:, 0], jnp.asarray(self.problem.points, float))[:, None]
+
     def grid_residual(
         self,
         theta: Float[Array, " parameter"],
         laws: Closures,
         states: Float[Array, "node 1"],
         preconditioned: bool = True,
-    ) -> Float[Array, " condition"]:
+    ) -> Float[Array, "condition 1"]:
         """How far nodal values miss the discrete equations at the free nodes, in units of u.
 
         Preconditioned by the inverse Laplacian it is the error of u to first order, whatever its wavelength; otherwise
@@ -122,9 +129,9 @@ class EllipticSolver:
         a, slope = equation.coefficient(u)
         residual = self.mesh.flux(a, u) - equation.load
         if preconditioned:
-            return equation.scaling(lax.stop_gradient(a)).solve(self.mesh, residual).reshape(-1)
+            return equation.scaling(lax.stop_gradient(a)).solve(self.mesh, residual).reshape(-1, 1)
         diagonal = self.mesh.derivative(a, jnp.zeros_like(slope), u).diagonal()
-        return (residual / lax.stop_gradient(diagonal)).reshape(-1)
+        return (residual / lax.stop_gradient(diagonal)).reshape(-1, 1)
 
     def point_residual(
         self,
@@ -132,7 +139,7 @@ class EllipticSolver:
         laws: Closures,
         function: Callable[[Float[Array, " 2"]], Float[Array, " 1"]],
         places: Float[Array, "n 2"],
-    ) -> Float[Array, " n"]:
+    ) -> Float[Array, "n 1"]:
         """-div(a grad u) - s of any function, at any places, derivatives exact; over a (pi/width)^2, so in units of u."""
         conductivity = self.problem.conductivity(theta, laws)
         weight = sum((np.pi / (high - low)) ** 2 for low, high in self.problem.bounds)
@@ -149,7 +156,7 @@ class EllipticSolver:
                 total = total - bend
             return total / (weight * lax.stop_gradient(a))
 
-        return jax.vmap(residual)(places)
+        return jax.vmap(residual)(places)[:, None]
 
     def _equation(self, theta: Array, laws: Closures) -> "_Equation":
         return _equation(self.problem, self.mesh, theta, laws)

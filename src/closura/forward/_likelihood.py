@@ -9,8 +9,8 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
-from ..problem import ODE, Observations, Problem
-from ._solver import ode_solver
+from ..problem import Observations, Problem
+from ._methods import solver, stencil
 from ._surrogate import KINDS, surrogate
 
 
@@ -25,6 +25,15 @@ class Likelihood(eqx.Module):
     value: Float[Array, "system observation"]
     weight: Float[Array, "system observation"]
     constant: Float[Array, " system"]
+
+    def model(self, laws: Any, network: Any = None) -> Any:
+        """What the forward model needs beside theta."""
+        return self.forward.model(laws, network)
+
+    def predict(
+        self, theta: Float[Array, "chain system parameter"], model: Any
+    ) -> Float[Array, "chain system observation"]:
+        return self._batched(self.forward, model)(theta)
 
     def linearise(
         self, theta: Float[Array, "chain system parameter"], model: Any
@@ -65,7 +74,7 @@ class Likelihood(eqx.Module):
 
     def values(self, theta: Float[Array, "chain system parameter"], model: Any) -> Float[Array, "chain system"]:
         """Log likelihood of each system alone; a failed solve has -inf."""
-        residual = self.value - self._batched(self.forward, model)(theta)
+        residual = self.value - self.predict(theta, model)
         loglik = self.constant - 0.5 * jnp.sum(self.weight * residual**2, axis=-1)
         return jnp.where(jnp.isfinite(loglik), loglik, -jnp.inf)
 
@@ -112,19 +121,11 @@ def block_size(solves: int, bytes_each: int) -> int:
     return fitting if fitting >= most // 3 else solves
 
 
-SOLVERS: dict[type, Any] = {ODE: ode_solver}
-
-
-def solver(problem: Problem, data: Observations) -> tuple[Any, Any]:
-    """The solver of a problem, and where it is read off for these data."""
-    return SOLVERS[type(problem)](problem, data)
-
-
 def likelihood(problem: Problem, data: Observations, kind: str = "solver", **options: Any) -> Likelihood:
     """The likelihood of matched data (see `Observations.matched`) under the problem's solver or one of its surrogates."""
     forward, where = solver(problem, data)
     if kind in KINDS:
-        forward, where = surrogate(kind, problem, forward, data, **options)
+        forward, where = surrogate(kind, problem, forward, **options), stencil(problem, data)
     weight = np.where(data.mask, 1 / data.sigma**2, 0.0)
     constant = -np.sum(np.where(data.mask, np.log(data.sigma) + 0.5 * np.log(2 * np.pi), 0.0), axis=1)
     return Likelihood(

@@ -1,12 +1,12 @@
 """Reading a solution on a grid where it was observed: nodes near each observation, and their weights."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from ..problem import ODE, Observations, Problem
+from ..problem import ODE, Observations
 
 
 class Stencil(NamedTuple):
@@ -25,20 +25,9 @@ class Stencil(NamedTuple):
         return values[jnp.arange(values.shape[0]), jnp.asarray(columns)[self.quantity]]
 
 
-def stencil(problem: Problem, data: Observations) -> Stencil:
-    """Where the data are on the problem's grid."""
-    node, weight = NEAR[type(problem)](problem, data.place)
-    return Stencil(
-        jnp.asarray(data.place, float),
-        jnp.asarray(node, jnp.int32),
-        jnp.asarray(weight, float),
-        jnp.asarray(data.quantity, jnp.int32),
-    )
-
-
-def _on_times(problem: ODE, place: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """One node each where all times fall on the grid, else four and cubic interpolation."""
-    at = (place[..., 0] - problem.span[0]) / problem.dt
+def on_times(problem: ODE, data: Observations) -> tuple[np.ndarray, np.ndarray]:
+    """Nodes and weights: one each where all times fall on the grid, else four and cubic interpolation."""
+    at = (data.time - problem.span[0]) / problem.dt
     nearest = np.round(at)
     if np.all(np.abs(at - nearest) < 1e-4) or problem.steps < 3:
         return nearest[..., None], np.ones((*at.shape, 1))
@@ -51,6 +40,3 @@ def lagrange(x: np.ndarray) -> np.ndarray:
     nodes = np.arange(4)
     weights = [np.prod([(x - j) / (i - j) for j in nodes if j != i], axis=0) for i in nodes]
     return np.stack(weights, axis=-1)
-
-
-NEAR: dict[type, Any] = {ODE: _on_times}

@@ -9,10 +9,10 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ..problem import Observations, Problem, ProblemError, observed_columns
+from ..problem import Problem, ProblemError, observed_columns
 from ..problem._closure import Closures
 from ._networks import Basis, Frame, Network, Operator, Pinn, Units
-from ._stencil import Stencil, stencil
+from ._stencil import Stencil
 
 COLLOCATION = 32
 
@@ -109,10 +109,8 @@ KINDS: dict[str, tuple[Callable[..., Network], Any, bool]] = {
 }
 
 
-def surrogate(
-    kind: str, problem: Problem, equation: Any, data: Observations, **options: Any
-) -> tuple[Surrogate, Stencil]:
-    """The surrogate of a problem, and where it is read off for these data."""
+def surrogate(kind: str, problem: Problem, equation: Any, **options: Any) -> Surrogate:
+    """The surrogate of a problem; `equation` is its solver."""
     network, condition, labelled = KINDS[kind]
     needed = "solver" if labelled else "residual"
     if needed not in problem.offers:
@@ -124,8 +122,7 @@ def surrogate(
     wrong = [name for name in options if name not in known]
     if wrong:
         raise ProblemError(f"a network of forward={kind!r} has no {', '.join(wrong)}; it has {', '.join(known)}")
-    made = Surrogate(problem, equation, network, condition, labelled, tuple(sorted(options.items())))
-    return made, stencil(problem, data)
+    return Surrogate(problem, equation, network, condition, labelled, tuple(sorted(options.items())))
 
 
 def choices(problem: Problem) -> list[str]:

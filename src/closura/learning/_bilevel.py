@@ -95,7 +95,7 @@ class Bilevel(NamedTuple):
         """The surrogate and its replay after this iteration, the slope of the upper level in the laws, the loss."""
         if not jax.tree.leaves(self.surrogate.weights):
             flat, sound = _joined(self.draws), _joined(self.sound)
-            slope = eqx.filter_grad(lambda laws: -self.setup.exact.mean(flat, laws, sound))(self.laws)
+            slope = eqx.filter_grad(lambda laws: -self.exact_mean(laws, flat, sound))(self.laws)
             return self.surrogate, self.replay, slope, jnp.asarray(jnp.nan)
         return getattr(self, self.setup.settings.hypergradient)()
 
@@ -173,12 +173,15 @@ class Bilevel(NamedTuple):
         flat, sound = _joined(self.draws), _joined(self.sound)
         return -self.setup.likelihood.mean(flat, network, sound)
 
+    def exact_mean(self, laws: Any, draws: Array, sound: Array) -> Float[Array, ""]:
+        return self.setup.exact.mean(draws, self.setup.exact.model(laws), sound)
+
     def adjoint(self) -> tuple[Trained, Replay, Any, Array]:
         setup = self.setup
 
         def exact(laws: Any) -> tuple[Array, Any]:
             if not setup.likelihood.forward.labelled:
-                return -setup.exact.mean(_joined(self.draws), laws, _joined(self.sound)), None
+                return -self.exact_mean(laws, _joined(self.draws), _joined(self.sound)), None
             # The solutions that label the draws are read at the observed points: no solve is made twice.
             label = self.labels(laws, self.draws)
             predicted = _each_system(setup.likelihood.forward.read, setup.likelihood.where)(label)

@@ -64,7 +64,7 @@ class Setup(eqx.Module):
 
     def model(self, laws: Any, surrogate: Trained) -> Any:
         """What the forward model that chains see needs beside theta."""
-        return self.likelihood.forward.model(laws, eqx.combine(surrogate.weights, self.network))
+        return self.likelihood.model(laws, eqx.combine(surrogate.weights, self.network))
 
 
 class Schedule(NamedTuple):
@@ -187,13 +187,13 @@ def sample(
     """
     blocks, settings = setup.blocks, setup.settings
     laws = prepare(with_weights(setup.closures, learned.law.weights), ranges)
-    model = setup.model(laws, learned.surrogate)
+    model, exact_model = setup.model(laws, learned.surrogate), setup.exact.model(laws)
 
     def evaluate(position: Array) -> tuple[Array, Array]:
         return blocks.evaluate(setup.likelihood, model, position)
 
     def exactly(position: Array) -> Array:
-        return blocks.values(setup.exact, laws, position)
+        return blocks.values(setup.exact, exact_model, position)
 
     correct = exactly if settings.corrected else None
 

@@ -9,6 +9,7 @@ from ._closure import prepare as prepare
 from ._domain import Mesh as Mesh
 from ._domain import Rectangle as Rectangle
 from ._elliptic import Elliptic as Elliptic
+from ._evolution import Evolution as Evolution
 from ._integrators import RK4 as RK4
 from ._integrators import Adaptive as Adaptive
 from ._integrators import Leapfrog as Leapfrog
@@ -23,5 +24,7 @@ from ._parameters import Real as Real
 from ._problem import Problem as Problem
 from ._problem import observed_columns as observed_columns
 from ._problem import place_names as place_names
+from ._schemes import Dirichlet as Dirichlet
+from ._schemes import Neumann as Neumann
 from ._shared import ProblemError as ProblemError
 from ._shared import unit_scaling as unit_scaling

@@ -55,7 +55,7 @@ class Elliptic:
         self.coefficient, self.source, self.domain = coefficient, source, domain
         self.boundary, self.natural, self.sigma, self.name = boundary, natural, sigma, name
         check_name(field, "field")
-        self.state_names = (field,)
+        self.state_names: tuple[str, ...] = (field,)
         self.observed = (field,) if observed is None else (observed,) if isinstance(observed, str) else tuple(observed)
         if self.observed != (field,):
             raise ProblemError(f"observed {', '.join(map(repr, self.observed))} must be the field, {field!r}")
@@ -75,6 +75,13 @@ class Elliptic:
         self._factor = float(self._vanishing(self.points, np).max())
         self._takes_law = takes(coefficient, 4)
         self._check()
+
+    @property
+    def triangles(self) -> np.ndarray:
+        return self.domain.triangles
+
+    def check_scheme(self) -> None:
+        """Nothing to check: Newton's method says whether it converged."""
 
     @property
     def free_nodes(self) -> np.ndarray:

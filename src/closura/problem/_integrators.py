@@ -1,7 +1,7 @@
 """Time integrators. Fixed-step ones are (start, step) pairs scanned over the grid; diffrax does the adaptive ones.
 
-State is a tuple of numbers; `rhs(t, y)` is the physics of one system. (A tuple, not a vector: in a batch each component
-is then one contiguous array over chains and systems, which the compiler turns into straight loops.)
+State is a tuple of numbers, or of fields along a line; `rhs(t, y)` is the physics of one system. (A tuple, not a vector: in
+a batch each component is then one contiguous array over chains and systems, which the compiler turns into straight loops.)
 """
 
 import dataclasses
@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Array, Float
 
-State = tuple[Float[Array, ""], ...]
+State = tuple[Float[Array, "..."], ...]
 Rhs = Callable[[Any, State], State]
 
 

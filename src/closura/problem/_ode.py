@@ -12,7 +12,17 @@ from jaxtyping import Array, Float
 from ._closure import Closures, ClosureSpec, bind
 from ._integrators import RK4, Integrator, Leapfrog, Rhs, State
 from ._parameters import Parameter, Parameters, check_name
-from ._shared import ProblemError, check_called, named_closures, scalars, stand_ins, takes, trace
+from ._shared import (
+    ProblemError,
+    as_interval,
+    check_called,
+    check_times,
+    named_closures,
+    scalars,
+    stand_ins,
+    takes,
+    trace,
+)
 
 
 class ODE:
@@ -58,9 +68,7 @@ class ODE:
             if quantity not in self.state_names:
                 raise ProblemError(f"observed {quantity!r} is not a state; states are {', '.join(self.state_names)}")
         self.parameters = Parameters(parameters)
-        self.span = (float(span[0]), float(span[1]))
-        if not self.span[0] < self.span[1]:
-            raise ProblemError(f"span {span} must run forward: (start, end) with start < end")
+        self.span = as_interval(span, "span")
         length = self.span[1] - self.span[0]
         self.steps = max(1, round(length / dt)) if dt is not None and dt > 0 else 200
         if dt is not None and not (dt > 0 and abs(self.steps * dt - length) <= 1e-6 * length):
@@ -144,22 +152,9 @@ class ODE:
 
         Needs numbers and the precision in use, so that it waits until a fit starts.
         """
-        self._check_times()
+        check_times(self.span, self.dt)
         if isinstance(self.integrator, Leapfrog):
             self._check_halves(self.integrator)
-
-    def _check_times(self) -> None:
-        kind = np.finfo(jnp.result_type(float))
-        (begin, end), length = self.span, self.span[1] - self.span[0]
-        far = max(abs(begin), abs(end))
-        # Rounding by a thousandth of a step is harmless. A long record that starts near zero may round more: nothing helps.
-        apart, least = float(kind.eps) * far, 1000 if far > 2 * length else 10
-        if self.dt < least * apart:
-            raise ProblemError(
-                f"times near {far:.4g} are {apart:.2g} apart in {kind.dtype}, too coarse for steps of {self.dt:.4g}; measure "
-                f"time from the start of the record, in the data too (span=(0.0, {length:.6g})), take fewer steps, or compute "
-                "in double precision (--float64, or jax.config.update('jax_enable_x64', True))"
-            )
 
     def _check_halves(self, scheme: Leapfrog) -> None:
         random, names = np.random.default_rng(0), self.state_names

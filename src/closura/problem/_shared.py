@@ -1,11 +1,12 @@
 """What every kind of problem checks when it is made: its laws, and what the user's functions return."""
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array
 
 from ._closure import ClosureSpec, Known, KnownClosure, Scaling
@@ -34,6 +35,35 @@ def named_closures(closure: Any) -> dict[str, ClosureSpec]:
     return closures
 
 
+def as_names(names: Sequence[str] | str, what: str) -> tuple[str, ...]:
+    """One name or several, each fit to be written after a dot."""
+    found = (names,) if isinstance(names, str) else tuple(names)
+    for name in found:
+        check_name(name, what)
+    return found
+
+
+def as_interval(interval: Any, what: str) -> tuple[float, float]:
+    low, high = (float(end) for end in interval)
+    if not low < high:
+        raise ProblemError(f"{what} {tuple(interval)} must run forward: (start, end) with start < end")
+    return low, high
+
+
+def check_times(span: tuple[float, float], dt: float) -> None:
+    """Raise if the precision in use cannot tell one step's time from the next."""
+    kind = np.finfo(jnp.result_type(float))
+    length, far = span[1] - span[0], max(abs(span[0]), abs(span[1]))
+    # Rounding by a thousandth of a step is harmless. A long record that starts near zero may round more: nothing helps.
+    apart, least = float(kind.eps) * far, 1000 if far > 2 * length else 10
+    if dt < least * apart:
+        raise ProblemError(
+            f"times near {far:.4g} are {apart:.2g} apart in {kind.dtype}, too coarse for steps of {dt:.4g}; measure "
+            f"time from the start of the record, in the data too (span=(0.0, {length:.6g})), take fewer steps, or compute "
+            "in double precision (--float64, or jax.config.update('jax_enable_x64', True))"
+        )
+
+
 def takes(function: Callable[..., Any], count: int) -> bool:
     """Whether a function can be called with so many arguments."""
     arguments = inspect.signature(function).parameters.values()
@@ -58,12 +88,15 @@ def trace(probe: Callable[..., Any], parameters: int, numbers: int, what: str) -
         raise ProblemError(f"{what} failed: {type(error).__name__}: {error}") from error
 
 
+COUNTS = {4: "three arguments; the law is the fourth", 7: "six arguments; the law is the seventh"}
+
+
 def check_called(record: Record, single: bool, takes_law: bool, signature: str) -> None:
     """Raise if a closure was never called; `signature` is the function as it should be written, like physics(t, ..., f)."""
     idle = [name for name, calls in record.items() if not calls]
     if idle:
         call = "f(...)" if single else f"f.{idle[0]}(...)"
-        hint = "" if takes_law else " (it takes three arguments; the law is the fourth)"
+        hint = "" if takes_law else f" (it takes {COUNTS[signature.count(',') + 1]})"
         raise ProblemError(
             f"the {signature.split('(')[0]} never calls the closure {', '.join(map(repr, idle))}{hint}; write {signature} with "
             f"{call} in it, or leave the closure out"

@@ -175,7 +175,7 @@ def _chi_square(run: Run, draws: np.ndarray) -> float:
     @eqx.filter_jit
     def predict(likelihood: Any, theta: Any, laws: Any) -> Any:
         # The likelihood's own forward model: observations need not lie on the time grid.
-        return likelihood._batched(likelihood.forward, laws)(theta)
+        return likelihood.predict(theta, likelihood.model(laws))
 
     predicted = np.asarray(predict(likelihood, jnp.asarray(draws), prepare(run.laws, run.ranges)), float).mean(axis=0)
     residual = ((data.value - predicted) / data.sigma)[data.mask]

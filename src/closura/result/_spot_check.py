@@ -38,7 +38,7 @@ def spot_check(run: Run, paths: dict[str, Any], truth: Truth | None) -> dict[str
 
     @eqx.filter_jit
     def at_data(network: Any, laws: Any, theta: Any) -> Any:
-        apart = seen._batched(seen.forward, network)(theta) - exact._batched(exact.forward, laws)(theta)
+        apart = seen.predict(theta, network) - exact.predict(theta, exact.model(laws))
         return apart**2 * exact.weight
 
     apart = np.asarray(at_data(network, laws, draws), float)
