@@ -44,7 +44,7 @@ def fit(
 ) -> Result:
     """Infer every system's parameters, their population, and the law they share.
 
-    - `problem`: what is known, with a hole (`closura.ODE`).
+    - `problem`: what is known, with a hole (`closura.ODE`, `Elliptic`, `Evolution`).
     - `data`: a long table (path or frame) or `Observations`.
     - `truth`: what synthetic data were made from; adds scores, changes nothing else.
     - `out`: run folder; checked before work starts, checkpointed meanwhile, written at the end.
@@ -53,7 +53,7 @@ def fit(
 
     Ctrl-C stops after the current chunk and returns what there is.
     """
-    chosen = make_settings(settings)
+    chosen = make_settings(settings, problem)
     if chosen.covariance == "self" and chosen.preconditioner is not None:
         warnings.warn(
             "covariance='self' lets a chain's own position shape its proposal, which biases the chains while the closure "

@@ -9,7 +9,7 @@ from closura.forward import KINDS
 from closura.learning import Run
 from closura.learning._settings import SettingsError, make_settings
 from closura.problem import prepare
-from closura.problems import mass_damper
+from closura.problems import burgers, darcy, mass_damper
 from closura.result import collect, restore, store
 
 SMALL = {"chains": 16, "groups": 2, "iterations": 20, "chunk": 10, "settle": 10, "draws": 5, "thin": 1, "extend": 0}
@@ -114,8 +114,15 @@ def test_defaults_and_presets():
     assert (paper.chains, paper.inner_steps, paper.step_size) == (200, 20, 0.010)
     assert paper.network == {"width": 32, "modes": 16, "depth": 4}
     assert (paper.blocks, paper.covariance, paper.hypergradient) == ("joint", "self", "unrolled")
-    with pytest.raises(SettingsError, match="the paper has no forward='basis'; preset='paper' exists for solver, fno"):
+    with pytest.raises(
+        SettingsError, match="the paper has no forward='basis' here; preset='paper' exists for solver, fno"
+    ):
         make_settings({"forward": "basis", "preset": "paper"})
+    with pytest.raises(SettingsError, match="no forward='pinn' here; preset='paper' exists for fno-supervised"):
+        make_settings({"forward": "pinn", "preset": "paper"}, burgers.problem)
+    field = make_settings({"forward": "pinn", "preset": "paper"}, darcy.problem)
+    assert (field.chains, field.inner_steps, field.step_size, field.learning_rate) == (160, 20, 0.020, 5e-4)
+    assert make_settings({"forward": "basis"}, darcy.problem).groups == 2
 
 
 @pytest.mark.parametrize("kind", ["fno-supervised", "pinn"])

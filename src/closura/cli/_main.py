@@ -15,7 +15,7 @@ import typer
 
 from .._fit import fit as fit_fleet
 from .._fit import use_cores
-from ..learning import Settings, SettingsError
+from ..learning import SettingsError, make_settings
 from ..learning._settings import checked
 from ..problem import DataError, ProblemError
 from ..problems import BUILT_IN
@@ -131,7 +131,7 @@ def resume(
 
 def _run(
     context: Context,
-    settings: Settings,
+    settings: dict[str, Any],
     out: Path | None,
     *,
     cache: bool,
@@ -139,7 +139,7 @@ def _run(
     overwrite: bool = False,
     resume: bool = False,
 ) -> None:
-    _start_jax(settings.devices, context.float64, cache)
+    _start_jax(make_settings({"devices": settings.get("devices")}).devices, context.float64, cache)
     task = load_task(context, out if resume else None)
     folder = out or _numbered(Path("runs"), task.problem.name)
     for note in task.notes:
@@ -157,7 +157,7 @@ def _run(
                 resume=resume,
                 progress=progress,
                 context=task.context,
-                **settings.model_dump(),
+                **settings,
             )
         except KeyboardInterrupt as stopped:
             kept = "\n".join(getattr(stopped, "__notes__", ["Nothing was kept."]))

@@ -30,15 +30,14 @@ class Context(BaseModel):
     about: Any = Field(None, description="versions and date, written by closura and ignored when read", exclude=True)
 
 
-def choose(config: Path | None, pairs: list[str], options: dict[str, Any]) -> tuple[Context, Settings]:
-    """All that was said; options win over pairs, pairs over the file."""
+def choose(config: Path | None, pairs: list[str], options: dict[str, Any]) -> tuple[Context, dict[str, Any]]:
+    """All that was said, checked: about the work, and settings that were given. Options win over pairs, pairs over the file."""
     given = {key: value for key, value in options.items() if value is not None}
     chosen = read_config(config) | _read_pairs(pairs) | given
     inside = {key: value for key, value in chosen.items() if key in Context.model_fields}
-    return (
-        checked(Context, inside),
-        make_settings({key: value for key, value in chosen.items() if key not in inside}),
-    )
+    settings = {key: value for key, value in chosen.items() if key not in inside}
+    make_settings({key: value for key, value in settings.items() if key != "preset"})
+    return checked(Context, inside), settings
 
 
 def read_config(path: Path | None) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from ._elliptic import EllipticSolver as EllipticSolver
 from ._evolution import EvolutionSolver as EvolutionSolver
 from ._likelihood import Likelihood as Likelihood
 from ._likelihood import likelihood as likelihood
+from ._likelihood import solve_many as solve_many
 from ._methods import solver as solver
 from ._methods import stencil as stencil
 from ._networks import Units as Units

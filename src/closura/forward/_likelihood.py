@@ -33,7 +33,11 @@ class Likelihood(eqx.Module):
     def predict(
         self, theta: Float[Array, "chain system parameter"], model: Any
     ) -> Float[Array, "chain system observation"]:
-        return self._batched(self.forward, model)(theta)
+        """In blocks, like `evaluate`."""
+        solves = theta.shape[0] * theta.shape[1]
+        if block_size(solves, self.forward.numbers(0) * theta.dtype.itemsize) == solves:
+            return self._batched(self.forward, model)(theta)
+        return lax.map(lambda one: self._batched(self.forward, model)(one[None])[0], theta)
 
     def linearise(
         self, theta: Float[Array, "chain system parameter"], model: Any
@@ -109,6 +113,12 @@ class Likelihood(eqx.Module):
     def _batched(self, forward: Any, model: Any) -> Any:
         over_systems = jax.vmap(lambda theta, where: forward.predict(theta, model, where))
         return lambda theta: jax.vmap(over_systems, in_axes=(0, None))(theta, self.where)
+
+
+def solve_many(forward: Any, theta: Float[Array, "draw parameter"], laws: Any) -> Float[Array, "draw point state"]:
+    """Solutions of a solver on its grid for many draws, a block at a time."""
+    size = block_size(theta.shape[0], forward.numbers(0) * theta.dtype.itemsize)
+    return lax.map(lambda t: forward.solution(t, laws), theta, batch_size=size)
 
 
 CACHE = 32_000

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import jax.numpy as jnp
 import jax.random as jr
+import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..problem import Problem, ProblemError, observed_columns
@@ -93,12 +94,28 @@ def _collocated(
 
 
 def _spread(problem: Problem, key: PRNGKeyArray) -> Float[Array, "place axis"]:
-    """Random places, one in every stretch of each axis: evenly spread, and anywhere."""
+    """Random places, one in every stretch of each axis: evenly spread, and anywhere. On a mesh, anywhere in it."""
+    if problem.triangles is not None:
+        return _in_triangles(problem.points[problem.triangles], key)
     low, high = jnp.asarray(problem.bounds, float).T
     keys = jr.split(key, 1 + len(problem.axes))
     offset = jr.uniform(keys[0], (COLLOCATION, len(problem.axes)))
     stretch = [jnp.arange(COLLOCATION), *(jr.permutation(k, COLLOCATION) for k in keys[2:])]
     return low + (high - low) * (jnp.stack(stretch, axis=-1) + offset) / COLLOCATION
+
+
+def _in_triangles(corners: np.ndarray, key: PRNGKeyArray) -> Float[Array, "place 2"]:
+    first, second = np.moveaxis(corners[:, 1:] - corners[:, :1], 1, 0)
+    area = np.abs(first[:, 0] * second[:, 1] - first[:, 1] * second[:, 0])
+    key_which, key_where = jr.split(key)
+    which = jr.choice(key_which, len(corners), (COLLOCATION,), p=jnp.asarray(area / area.sum(), float))
+    s, t = jr.uniform(key_where, (2, COLLOCATION, 1))
+    s, t = jnp.where(s + t > 1, 1 - s, s), jnp.where(s + t > 1, 1 - t, t)
+    return (
+        jnp.asarray(corners[:, 0], float)[which]
+        + s * jnp.asarray(first, float)[which]
+        + t * jnp.asarray(second, float)[which]
+    )
 
 
 KINDS: dict[str, tuple[Callable[..., Network], Any, bool]] = {

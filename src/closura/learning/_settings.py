@@ -6,6 +6,7 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from ..problem import Problem
 from ..sampling import BLOCKS
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -116,43 +117,61 @@ class Settings(BaseModel):
             )
 
 
-# What does well with each surrogate on two cores. Many steps on few draws beat few steps on many.
+# What does well on two cores: for curves over time, and for fields, whose solutions are dear. Surrogates train better in many
+# steps on few draws than in few steps on many.
 _FEW = {"chains": 32, "iterations": 1000}
-DEFAULTS: dict[str, dict[str, Any]] = {
+_CURVES: dict[str, dict[str, Any]] = {
     "basis": {"iterations": 2000},
     "solver": {},
     "fno-supervised": _FEW | {"batch": 32, "inner_steps": 16, "surrogate_rate": 1e-2},
     "fno-physics": _FEW | {"batch": 16, "inner_steps": 32, "surrogate_rate": 1e-2},
     "pinn": _FEW | {"batch": 16, "inner_steps": 32, "surrogate_rate": 5e-3},
 }
-
-
-# The mass-damper runs of the paper (its appendix A).
-_PAPER = {"chains": 200, "groups": 1, "blocks": "joint", "covariance": "self", "iterations": 9000, "warmup": 0.0}
-_PAPER |= {"settle": 0, "draws": 1000, "thin": 1, "extend": 0, "gradient_chains": 200, "polish": 0.0, "inner_steps": 20}
-_PAPER |= {"replay": 1, "batch": 20, "hypergradient": "unrolled", "learning_rate": 5e-4, "surrogate_rate": 5e-4}
-_FNO = {"step_size": 0.010, "network": {"width": 32, "modes": 16, "depth": 4}}
-_PINN = {"step_size": 0.018, "network": {"width": 64, "depth": 5, "hard": False}}
-PRESETS: dict[str, dict[str, dict[str, Any]]] = {
-    "default": DEFAULTS,
-    "paper": {
-        "solver": _PAPER | {"step_size": 0.010},
-        "fno-supervised": _PAPER | _FNO,
-        "fno-physics": _PAPER | _FNO,
-        "pinn": _PAPER | _PINN | {"learning_rate": 1e-3, "surrogate_rate": 1e-3},
-    },
+_FIELD = {"chains": 32, "groups": 2, "gradient_chains": 2, "iterations": 600}
+_FIELDS: dict[str, dict[str, Any]] = {
+    "basis": _FIELD | {"batch": 32, "inner_steps": 16, "surrogate_rate": 5e-3},
+    "solver": _FIELD | {"chains": 24, "iterations": 300, "settle": 60, "draws": 100},
+    "fno-supervised": _FIELD | {"batch": 8, "inner_steps": 8, "surrogate_rate": 5e-3},
+    "fno-physics": _FIELD | {"batch": 8, "inner_steps": 8, "surrogate_rate": 5e-3},
+    "pinn": _FIELD | {"batch": 16, "inner_steps": 16, "surrogate_rate": 5e-3},
 }
 
 
-def make_settings(values: dict[str, Any]) -> Settings:
+# The runs of the paper (its appendix A), by problem; problems it does not have get those of its first.
+_PAPER = {"groups": 1, "blocks": "joint", "covariance": "self", "iterations": 9000, "warmup": 0.0, "settle": 0}
+_PAPER |= {"draws": 1000, "thin": 1, "extend": 0, "gradient_chains": 200, "polish": 0.0, "replay": 1, "batch": 20}
+_PAPER |= {"hypergradient": "unrolled", "learning_rate": 5e-4, "surrogate_rate": 5e-4}
+_FNO = _PAPER | {"network": {"width": 32, "modes": 16, "depth": 4}}
+_PINN = _PAPER | {"network": {"width": 64, "depth": 5, "hard": False}, "inner_steps": 20}
+
+
+def _fno(chains: int, step_size: float, inner_steps: int) -> dict[str, dict[str, Any]]:
+    both = _FNO | {"chains": chains, "step_size": step_size, "inner_steps": inner_steps}
+    return {"fno-supervised": both, "fno-physics": both}
+
+
+_FIRST = {"solver": _PAPER | {"chains": 200, "step_size": 0.010}, **_fno(200, 0.010, 20)}
+_FIRST["pinn"] = _PINN | {"chains": 200, "step_size": 0.018, "learning_rate": 1e-3, "surrogate_rate": 1e-3}
+PAPER: dict[str, dict[str, dict[str, Any]]] = {
+    "mass-damper": _FIRST,
+    "darcy": _fno(160, 0.018, 18) | {"pinn": _PINN | {"chains": 160, "step_size": 0.020}},
+    "burgers": {"fno-supervised": _fno(120, 0.018, 18)["fno-supervised"]},
+}
+
+
+def make_settings(values: dict[str, Any], problem: Problem | None = None) -> Settings:
     """Settings from keys and values, or one message that names each bad key and what it is for.
 
-    What is not given has the default that suits the forward model, in the preset asked for.
+    What is not given has the default that suits problem and forward model, in the preset asked for.
     """
     forward, preset = str(values.get("forward") or "solver"), str(values.get("preset") or "default")
-    known = PRESETS.get(preset, {})
-    if preset == "paper" and forward not in known:
-        raise SettingsError(f"the paper has no forward={forward!r}; preset='paper' exists for {', '.join(known)}")
+    known = _CURVES if problem is None or len(problem.axes) == 1 else _FIELDS
+    if preset == "paper":
+        known = PAPER.get("" if problem is None else problem.name, _FIRST)
+        if forward not in known:
+            raise SettingsError(
+                f"the paper has no forward={forward!r} here; preset='paper' exists for {', '.join(known)}"
+            )
     return checked(Settings, known.get(forward, {}) | values)
 
 

@@ -77,8 +77,9 @@ class Elliptic:
         self._check()
 
     @property
-    def triangles(self) -> np.ndarray:
-        return self.domain.triangles
+    def triangles(self) -> np.ndarray | None:
+        """Of a mesh; a rectangle's points form a tensor grid."""
+        return None if self.shape is not None else self.domain.triangles
 
     def check_scheme(self) -> None:
         """Nothing to check: Newton's method says whether it converged."""

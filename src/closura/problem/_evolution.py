@@ -50,6 +50,7 @@ class Evolution:
 
     offers: ClassVar[tuple[str, ...]] = ("solver", "residual")
     axes: ClassVar[tuple[str, ...]] = ("time", "x")
+    triangles: ClassVar[None] = None
 
     def __init__(
         self,

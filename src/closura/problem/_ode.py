@@ -43,6 +43,7 @@ class ODE:
     offers: ClassVar[tuple[str, ...]] = ("solver", "residual")
     axes: ClassVar[tuple[str, ...]] = ("time",)
     periodic: ClassVar[tuple[bool, ...]] = (False,)
+    triangles: ClassVar[None] = None
 
     def __init__(
         self,

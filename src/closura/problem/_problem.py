@@ -41,6 +41,11 @@ class Problem(Protocol):
     def shape(self) -> tuple[int, ...] | None: ...
 
     @property
+    def triangles(self) -> np.ndarray | None:
+        """Of a mesh; None where points form a tensor grid."""
+        ...
+
+    @property
     def periodic(self) -> tuple[bool, ...]: ...
 
     @property

@@ -13,13 +13,14 @@ import pandas as pd
 import xarray as xr
 
 from ..diagnose import Truth, closure_mse, closure_mse_visited, judge, on_points, theta_scores
+from ..forward import solve_many
 from ..learning import Run
 from ..problem import Closure, Known, Problem, ProblemError, observed_columns, prepare, unit_scaling
 from ..show import ClosureView
 from ._result import Result
 from ._spot_check import spot_check
 
-BAND_NUMBERS = 40_000_000
+BAND_NUMBERS = 2_000_000
 # Names the posterior needs for itself.
 TAKEN = ("mu", "tau", "chain", "draw", "system", "parameter")
 
@@ -143,14 +144,14 @@ def _paths(run: Run, truth: Truth | None) -> dict[str, Any]:
     forward, problem = run.setup.exact.forward, run.problem
     theta = run.theta()
     flat = theta.reshape(-1, *theta.shape[2:])
-    wanted = int(np.clip(BAND_NUMBERS // (theta.shape[2] * len(problem.points) * len(problem.observed)), 8, 100))
+    wanted = int(np.clip(BAND_NUMBERS // (theta.shape[2] * len(problem.points) * len(problem.observed)), 32, 100))
     chosen = flat[np.linspace(0, len(flat) - 1, min(wanted, len(flat))).astype(int)]
     observed = observed_columns(problem)
 
     @eqx.filter_jit
     def solve(theta: Any, laws: Any) -> Any:
-        paths = jax.vmap(jax.vmap(lambda t: forward.solution(t, laws)))(theta)
-        return jnp.moveaxis(paths[..., observed], -1, -2)
+        paths = solve_many(forward, theta.reshape(-1, theta.shape[-1]), laws)[..., observed]
+        return jnp.moveaxis(paths.reshape(*theta.shape[:-1], *paths.shape[1:]), -1, -2)
 
     laws = prepare(run.laws, run.ranges)
     fit = np.asarray(solve(jnp.asarray(chosen), laws))
@@ -265,7 +266,7 @@ def _view_parts(run: Run, truth: Truth | None, visited: dict[str, np.ndarray], p
         "axes": run.problem.axes,
         "grid": run.problem.points,
         "shape": run.problem.shape,
-        "triangles": getattr(run.problem, "triangles", None),
+        "triangles": run.problem.triangles,
         "quantities": run.problem.observed,
         "fit_mean": paths["fit"].mean(axis=0),
         "fit_low": low,

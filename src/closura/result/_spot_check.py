@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..diagnose import Truth
+from ..forward import solve_many
 from ..learning import Run
 from ..problem import observed_columns, prepare
 
@@ -33,8 +34,7 @@ def spot_check(run: Run, paths: dict[str, Any], truth: Truth | None) -> dict[str
 
     @eqx.filter_jit
     def solved(theta: Any, laws: Any) -> Any:
-        paths = jax.vmap(lambda t: exact.forward.solution(t, laws))(theta)
-        return jnp.moveaxis(paths[..., observed], -1, -2)
+        return jnp.moveaxis(solve_many(exact.forward, theta, laws)[..., observed], -1, -2)
 
     @eqx.filter_jit
     def at_data(network: Any, laws: Any, theta: Any) -> Any:

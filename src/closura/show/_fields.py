@@ -38,12 +38,12 @@ def _row(cell: SubFigure, view: View, system: int, quantity: int) -> None:
         image = _field(axes, view, field, vmin=low, vmax=high, cmap="viridis")
         axes.set_title(title)
     name = label(view.quantities[quantity], 18)
-    cell.colorbar(image, ax=panels[: len(alike)], label=name, fraction=0.05)
+    cell.colorbar(image, ax=panels[: len(alike)], label=name, fraction=0.05, shrink=0.8)
     size = np.nanmax(np.abs(last[1])) or 1.0
     style = (
         {"cmap": "magma", "vmin": 0, "vmax": size} if truth is None else {"cmap": "RdBu_r", "vmin": -size, "vmax": size}
     )
-    cell.colorbar(_field(panels[-1], view, last[1], **style), ax=panels[-1], fraction=0.1)
+    cell.colorbar(_field(panels[-1], view, last[1], **style), ax=panels[-1], fraction=0.1, shrink=0.8)
     panels[-1].set_title(last[0])
     table = view.observations
     mine = table[(table["system"] == view.systems[system]) & (table["quantity"] == view.quantities[quantity])]
@@ -51,7 +51,8 @@ def _row(cell: SubFigure, view: View, system: int, quantity: int) -> None:
         axes.plot(mine[view.axes[0]], mine[view.axes[1]], **SENSOR)
         axes.set_xlabel(label(view.axes[0]))
         axes.tick_params(labelsize=8)
-    panels[0].set_ylabel(f"{label(view.systems[system], 24)}\n{label(view.axes[1])}")
+    panels[0].set_ylabel(label(view.axes[1]))
+    cell.suptitle(f"system {label(view.systems[system], 24)}", x=0.02, ha="left", fontsize=9)
 
 
 def _field(axes: Axes, view: View, field: np.ndarray, **style: Any) -> Any:
