@@ -1,0 +1,61 @@
+"""Runs on fields: every forward model trains and samples, a plate of any shape from table to report."""
+
+import numpy as np
+import pytest
+from fields import PROBLEMS, observed
+
+import closura as cl
+from closura.learning import Run
+from closura.learning._settings import make_settings
+from closura.problems import burgers, darcy
+
+SMALL = {"chains": 16, "groups": 2, "iterations": 6, "chunk": 3, "settle": 4, "draws": 4, "thin": 1, "extend": 0}
+SMALL |= {"inner_steps": 2, "batch": 4, "replay": 2, "gradient_chains": 2, "devices": 1}
+SIZES = {"basis": {"width": 8, "depth": 2, "rank": 6}, "pinn": {"width": 8, "depth": 2}, "solver": {}}
+CASES = [("rock", kind) for kind in ("solver", "basis", "fno-physics", "pinn")]
+CASES += [("channel", "solver"), ("channel", "fno-supervised"), ("plate", "pinn")]
+
+
+@pytest.mark.parametrize(("name", "kind"), CASES)
+def test_every_forward_model_learns_and_samples(name, kind):
+    network = SIZES.get(kind, {"width": 4, "modes": 3, "depth": 2})
+    run = Run(PROBLEMS[name], observed(name, 3), make_settings({"forward": kind, "network": network} | SMALL))
+    before = np.asarray(run.laws["f"](0.3))
+    while not run.finished:
+        run.advance()
+    assert np.all(np.isfinite(run.theta()))
+    assert np.ptp(run.theta(), axis=(0, 1)).min() > 0
+    assert float(run.laws["f"](0.3)) != float(before)
+
+
+def test_an_l_shaped_plate_from_table_to_report(tmp_path):
+    table = observed("plate", 3).to_frame()
+    settings = {"forward": "basis", "network": SIZES["basis"]} | SMALL
+    result = cl.fit(PROBLEMS["plate"], table, out=tmp_path / "run", progress=False, **settings)
+    assert result.posterior["k"].shape == (16, 4, 3)
+    assert result.metrics["surrogate_error"] > 0
+    assert (tmp_path / "run" / "figures" / "fit.png").stat().st_size > 10_000
+    assert "<html" in (tmp_path / "run" / "report.html").read_text()
+
+
+@pytest.mark.parametrize(("known", "counts"), [(darcy, {60}), (burgers, set(range(50, 101, 10)))])
+def test_synthetic_fields_are_as_published(known, counts):
+    data, truth = known.simulate(4, 1)
+    again, _ = known.simulate(4, 1)
+    np.testing.assert_array_equal(data.value, again.value)
+    assert set(data.counts.tolist()) <= counts
+    assert truth.theta.shape == (4, len(known.problem.parameters))
+    grid = {tuple(place) for place in np.round(known.problem.points, 9)}
+    assert {tuple(place) for place in np.round(data.place[data.mask], 9)} <= grid
+    if known is darcy:
+        inside = data.place[data.mask]
+        assert np.all((inside > 0) & (inside < 1))
+        assert len({tuple(place.ravel()) for place in data.place}) == 4, "every system has places of its own"
+    else:
+        assert len(np.unique(data.place[..., 1])) == 10
+
+
+def test_a_table_of_another_shape_says_so():
+    table = observed("rock", 1).to_frame().rename(columns={"y": "time"})
+    with pytest.raises(cl.DataError, match=r"no column 'y'"):
+        cl.fit(PROBLEMS["rock"], table, progress=False)
