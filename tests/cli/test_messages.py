@@ -56,6 +56,12 @@ def test_bad_value(refused, pair, says):
     refused("mass-damper", "--set", pair, says=(says,))
 
 
+def test_law_must_have_what_it_is_told(refused):
+    refused("mass-damper", "--set", "law={old: true}", says=("a law has no old; it has inputs, width, depth",))
+    refused("mass-damper", "--oracle", "--set", "law={odd: true}", says=("there is none; drop it",))
+    refused("mass-damper", "--set", "law=odd", says=("setting law='odd'",))
+
+
 def test_hyphens_and_underscores_are_the_same(closura, fitted, problem, table, files):
     config = files("mine.yaml", "gradient-chains: 4\nlearning_rate: 1e-3\n")
     closura("fit", problem, "--data", table, "--config", config, "--set", "data-seed=3", "--set", "preconditioner=none")

@@ -1,5 +1,6 @@
 """What a command works on: a problem, its data, and the truth where data are synthetic."""
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -9,7 +10,7 @@ import pandas as pd
 
 from ..diagnose import Truth
 from ..learning._start import check_data
-from ..problem import DataError, Observations, Problem, ProblemError, read_table
+from ..problem import MLP, DataError, Observations, Problem, ProblemError, read_table
 from ..problems import BuiltIn
 from ..result import FolderError, write_whole
 from ._options import Context, UsageError, built_in
@@ -41,9 +42,27 @@ def load_task(context: Context, resumed: Path | None = None) -> Task:
         known, path = None, Path(name).expanduser().absolute()
         problem = from_file(path, None if resumed is None else resumed / "problem.py")
         context = context.model_copy(update={"problem": str(path)})
+    if context.law:
+        problem = _with_law(problem, context.law)
     if context.data is None:
         return _synthetic(context, problem, known)
     return _measured(context, problem, known, resumed)
+
+
+def _with_law(problem: Problem, options: dict[str, Any]) -> Problem:
+    """The problem with every law it learns changed in this way."""
+    learned = [name for name, spec in problem.closures.items() if isinstance(spec, MLP)]
+    if not learned:
+        raise UsageError("law= changes a law that is learned, and here there is none; drop it")
+    known = [field.name for field in dataclasses.fields(MLP)]
+    wrong = [name for name in options if name not in known]
+    if wrong:
+        raise UsageError(f"a law has no {', '.join(wrong)}; it has {', '.join(known)}")
+    changed = {
+        name: dataclasses.replace(spec, **options) if name in learned else spec
+        for name, spec in problem.closures.items()
+    }
+    return problem.with_closure(changed["f"] if problem.single else changed)
 
 
 def _synthetic(context: Context, problem: Problem, known: BuiltIn | None) -> Task:

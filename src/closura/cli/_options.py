@@ -26,6 +26,9 @@ class Context(BaseModel):
     systems: int | None = Field(None, ge=1, description="number of synthetic systems")
     data_seed: int | None = Field(None, ge=0, description="seed of the synthetic data")
     oracle: bool = Field(False, description="use the true law of a built-in problem instead of learning one")
+    law: dict[str, Any] | None = Field(
+        None, description="what else is known of the law: options of cl.MLP, e.g. {odd: true}"
+    )
     float64: bool = Field(False, description="compute in double precision")
     about: Any = Field(None, description="versions and date, written by closura and ignored when read", exclude=True)
 
