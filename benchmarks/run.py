@@ -17,6 +17,17 @@ PLAN = [
     ["published", "3"],
     ["surrogates", "3"],
     ["phases"],
+    ["slopes"],
+    ["fields", "5", "darcy basis", "burgers basis"],
+    [
+        "fields",
+        "1",
+        "darcy solver",
+        "darcy fno-supervised",
+        "darcy pinn",
+        "darcy fno-physics",
+        "burgers fno-supervised",
+    ],
 ]
 
 
