@@ -126,7 +126,9 @@ def test_strong_form_of_a_known_field():
 
 
 def test_a_mesh_has_no_fourier_operator():
-    with pytest.raises(cl.ProblemError, match=r"needs a tensor grid, and 'plate' has a mesh; use forward='basis'"):
+    with pytest.raises(
+        cl.ProblemError, match=r"needs a tensor grid, and 'plate' has none; what works is solver, basis, pinn"
+    ):
         target("plate", "fno-supervised")
 
 

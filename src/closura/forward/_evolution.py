@@ -13,6 +13,7 @@ from jaxtyping import Array, Float, Int
 from ..problem import Adaptive, DataError, Evolution
 from ..problem._closure import Closures
 from ..problem._integrators import Rhs, State
+from ._adaptive import solve_adaptive
 from ._stencil import Stencil, lagrange
 
 
@@ -165,25 +166,9 @@ class EvolutionSolver:
         return lax.scan(keep, start, jnp.arange(self.count or problem.snapshots, dtype=float))[1]
 
     def _adaptive(self, rhs: Rhs, start: State) -> tuple[Float[Array, "time node"], ...]:
-        import diffrax  # a second of import time that fixed-step problems never pay
-
         scheme, times = self.problem.integrator, self.problem.times[: (self.count or self.problem.snapshots) + 1]
-        solution = diffrax.diffeqsolve(
-            diffrax.ODETerm(lambda t, y, args: rhs(t, y)),
-            getattr(diffrax, scheme.SOLVERS[scheme.solver])(),  # type: ignore[attr-defined]
-            times[0],
-            times[-1],
-            dt0=None,
-            y0=start,
-            saveat=diffrax.SaveAt(ts=jnp.asarray(times, float)),
-            stepsize_controller=diffrax.PIDController(rtol=scheme.rtol, atol=scheme.atol),  # type: ignore[attr-defined]
-            max_steps=scheme.max_steps,  # type: ignore[attr-defined]
-            adjoint=diffrax.RecursiveCheckpointAdjoint() if self.backward else diffrax.ForwardMode(),
-            throw=False,
-        )
-        # A failed solve is a value: NaN here, a rejected proposal in the sampler.
-        good = solution.result == diffrax.RESULTS.successful
-        return jax.tree.map(lambda y: jnp.where(good, y, jnp.nan), solution.ys)
+        kept = jnp.asarray(times, float)
+        return solve_adaptive(scheme, rhs, start, float(times[0]), kept, float(times[-1]), self.backward)  # type: ignore[arg-type]
 
 
 def _where(condition: Array, one: Any, other: Any) -> Any:

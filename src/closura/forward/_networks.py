@@ -16,7 +16,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ..problem import Leapfrog, Problem, ProblemError, observed_columns
+from ..problem import Leapfrog, Problem, observed_columns
 from ._fno import FNO, Waves
 from ._stencil import Stencil
 
@@ -115,10 +115,7 @@ class Operator(eqx.Module):
 
     def __init__(self, frame: Frame, key: PRNGKeyArray, *, width: int = 20, modes: int | None = None, depth: int = 3):
         problem, parameters = frame.problem, frame.units.theta_center.shape[0]
-        if problem.shape is None:
-            raise ProblemError(
-                f"a Fourier neural operator needs a tensor grid, and {problem.name!r} has a mesh; use forward='basis' or 'solver'"
-            )
+        assert problem.shape is not None, "only problems on a tensor grid are given an operator"
         self.frame = frame
         self.network = FNO(
             parameters,

@@ -11,6 +11,7 @@ from jaxtyping import Array, Float, Int
 
 from ..problem import ODE, Adaptive, Observations, observed_columns
 from ..problem._closure import Closures
+from ._adaptive import solve_adaptive
 
 
 class Where(NamedTuple):
@@ -181,28 +182,11 @@ class Solver:
         return jnp.where(node == 0, first[quantity], later[quantity, at])
 
     def _adaptive(self, theta: Array, closures: Closures, times: Array) -> Any:
-        import diffrax  # a second of import time that fixed-step problems never pay
-
-        problem, scheme = self.problem, self.problem.integrator
-        rhs = problem.rate(theta, closures)
+        problem = self.problem
         # Not beyond the last time asked for: what happens there must not fail this solve.
         end = jnp.maximum(jnp.max(times), problem.span[0] + problem.dt)
-        solution = diffrax.diffeqsolve(
-            diffrax.ODETerm(lambda t, y, args: rhs(t, y)),
-            getattr(diffrax, scheme.SOLVERS[scheme.solver])(),  # type: ignore[attr-defined]
-            problem.span[0],
-            end,
-            dt0=None,
-            y0=problem.start(theta),
-            saveat=diffrax.SaveAt(ts=times),
-            stepsize_controller=diffrax.PIDController(rtol=scheme.rtol, atol=scheme.atol),  # type: ignore[attr-defined]
-            max_steps=scheme.max_steps,  # type: ignore[attr-defined]
-            adjoint=diffrax.RecursiveCheckpointAdjoint() if self.backward else diffrax.ForwardMode(),
-            throw=False,
-        )
-        # A failed solve is a value: NaN here, a rejected proposal in the sampler.
-        good = solution.result == diffrax.RESULTS.successful
-        return jax.tree.map(lambda y: jnp.where(good, y, jnp.nan), solution.ys)
+        rhs, start, begin = problem.rate(theta, closures), problem.start(theta), problem.span[0]
+        return solve_adaptive(problem.integrator, rhs, start, begin, times, end, self.backward)  # type: ignore[arg-type]
 
 
 def _where(condition: Array, one: Any, other: Any) -> Any:

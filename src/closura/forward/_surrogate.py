@@ -129,11 +129,10 @@ KINDS: dict[str, tuple[Callable[..., Network], Any, bool]] = {
 def surrogate(kind: str, problem: Problem, equation: Any, **options: Any) -> Surrogate:
     """The surrogate of a problem; `equation` is its solver."""
     network, condition, labelled = KINDS[kind]
-    needed = "solver" if labelled else "residual"
-    if needed not in problem.offers:
+    lacking = _lacking(kind, problem)
+    if lacking:
         raise ProblemError(
-            f"forward={kind!r} is trained on the {needed} of a problem, and {problem.name!r} has none; "
-            f"what works is {', '.join(choices(problem))}"
+            f"forward={kind!r} {lacking}, and {problem.name!r} has none; what works is {', '.join(choices(problem))}"
         )
     known = [name for name, p in inspect.signature(network).parameters.items() if p.kind is p.KEYWORD_ONLY]
     wrong = [name for name in options if name not in known]
@@ -144,7 +143,14 @@ def surrogate(kind: str, problem: Problem, equation: Any, **options: Any) -> Sur
 
 def choices(problem: Problem) -> list[str]:
     """Forward models that a problem allows."""
-    trained = [
-        kind for kind, (*_, labelled) in KINDS.items() if ("solver" if labelled else "residual") in problem.offers
-    ]
+    trained = [kind for kind in KINDS if not _lacking(kind, problem)]
     return ["solver", *trained] if "solver" in problem.offers else trained
+
+
+def _lacking(kind: str, problem: Problem) -> str:
+    """What a surrogate would need that a problem has not; nothing if it can be had."""
+    network, _, labelled = KINDS[kind]
+    needed = "solver" if labelled else "residual"
+    if needed not in problem.offers:
+        return f"is trained on the {needed} of a problem"
+    return "needs a tensor grid" if network is Operator and problem.shape is None else ""
