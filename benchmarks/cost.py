@@ -12,11 +12,11 @@ import jax.numpy as jnp
 from _common import heading, side_by_side, table
 
 import closura
-from closura.learning import Run, Schedule, Settings, learn, sample
+from closura.learning import Run, Schedule, learn, make_settings, sample
 from closura.learning._bilevel import AXIS
 from closura.learning._programs import DRAWS, GROUPS, SAME, Program, _pick, _split, with_weights
 from closura.problem import prepare
-from closura.problems import mass_damper
+from closura.problems import darcy, mass_damper
 
 CHUNK = 20
 
@@ -45,10 +45,11 @@ def bare(setup: Any, chains: Any, learned: Any, ranges: Any, batches: int, gradi
     return position
 
 
-def programs(systems: int, devices: int) -> dict[str, Any]:
+def programs(systems: int, devices: int, known: Any = mass_damper, **settings: Any) -> dict[str, Any]:
     """The two chunks of a run past its warm-up, and their bare solves, ready to call."""
-    data, _ = mass_damper.simulate(systems, 0)
-    run = Run(mass_damper.problem, data, Settings(devices=devices, iterations=CHUNK, chunk=CHUNK, warmup=0.0))
+    data, _ = known.simulate(systems, 0)
+    chosen = {"devices": devices, "iterations": CHUNK, "chunk": CHUNK, "warmup": 0.0}
+    run = Run(known.problem, data, make_settings(chosen | settings, known.problem))
     run.advance()
     schedule = Schedule(*(jnp.full(CHUNK, value) for value in (1.0, 0.01, 1e-3, 1e-3)))
     learning = Program(learn, run.setup, run.mesh, (GROUPS, SAME, SAME, SAME), (GROUPS, SAME, SAME))
@@ -93,8 +94,12 @@ def main() -> None:
     seconds = side_by_side(jobs, repeats=3)
     rows = [[k, 1e3 * s / CHUNK, s / seconds["20"], "<= 55" if k == "1000" else ""] for k, s in seconds.items()]
     print("\n" + table(["systems", "ms a learning iteration", "against K=20", "aim"], rows))
+    jobs = {str(k): programs(k, cores, darcy, forward="basis")["learning"] for k in (10, 20, 50, 100, 200)}
+    seconds = side_by_side(jobs, repeats=3)
+    rows = [[k, 1e3 * s / CHUNK, s / seconds["20"]] for k, s in seconds.items()]
+    print("\n" + table(["systems (darcy, basis)", "ms a learning iteration", "against K=20"], rows))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(f"\npeak memory of this process, K=1000 included: {peak:.0f} MB (aim < 3000)")
+    print(f"\npeak memory of this process, all of these included: {peak:.0f} MB (aim < 3000)")
 
 
 if __name__ == "__main__":

@@ -18,25 +18,15 @@ from _common import heading, side_by_side, table
 import closura as cl
 from closura.forward import EllipticSolver
 from closura.problem import unit_scaling
+from closura.problems import darcy
 
 BATCH = 64
-WAVES = ((2, 2), (2, 1), (1, 2))
-MEAN = (0.2, -0.1, 0.2)
-
-
-def permeability(u, x, p, f):
-    field = sum(z * jnp.sin(m * jnp.pi * x.x) * jnp.sin(n * jnp.pi * x.y) for z, (m, n) in zip(p, WAVES))
-    return jnp.exp(field) * jax.nn.sigmoid(f(u))
-
-
-def source(x, p):
-    return 2 * jnp.pi**2 * jnp.sin(jnp.pi * x.x) * jnp.sin(jnp.pi * x.y)
 
 
 def solver(domain: cl.Rectangle | cl.Mesh) -> EllipticSolver:
-    parameters = {f"z{i + 1}": cl.Real(guess=mean) for i, mean in enumerate(MEAN)}
-    law = cl.Known(lambda u: u**2 / 2)
-    return EllipticSolver(cl.Elliptic(permeability, source, domain=domain, parameters=parameters, closure=law))
+    known = darcy.oracle()
+    same = {"parameters": known.parameters.kinds, "closure": known.closures["f"]}
+    return EllipticSolver(cl.Elliptic(known.coefficient, known.source, domain=domain, **same))
 
 
 def jobs(solver: EllipticSolver, theta: jax.Array) -> dict:
@@ -67,7 +57,7 @@ def row(name: str, domain: cl.Rectangle | cl.Mesh, theta: jax.Array) -> list:
 
 def main(sizes: list[int]) -> None:
     heading(f"Nonlinear Darcy flow, one core, batch of {BATCH}, single precision")
-    theta = jnp.asarray(np.random.default_rng(0).normal(MEAN, np.sqrt(0.5), (BATCH, 3)), float)
+    theta = jnp.asarray(np.random.default_rng(0).normal(darcy.mu, np.sqrt(darcy.tau), (BATCH, 3)), float)
     rows = [row(f"{n} x {n}", cl.Rectangle(nodes=(n, n)), theta) for n in sizes]
     grid = cl.Rectangle(nodes=(50, 50))
     if 50 in sizes:
