@@ -35,6 +35,7 @@ def make_run(**changes):
         "laws": {"f": SimpleNamespace(network=None)},
         "chains": SimpleNamespace(log_step=np.zeros((4, 3))),
         "nonfinite": 0,
+        "law_steps": 10**6,
         "diverged": None,
         "problem": mass_damper.problem,
         "data": SimpleNamespace(systems=SYSTEMS, counts=np.array([5, 6, 7])),

@@ -102,7 +102,7 @@ class Linear(eqx.Module):
     def states(self, theta):
         x = self.frame.inputs(theta)
         features = jnp.concatenate([jnp.ones(1), x, jnp.outer(x, x)[jnp.triu_indices(3)]])
-        return self.frame.whole(theta, self.weights @ features, self.frame.time)
+        return self.frame.whole(theta, self.weights @ features)
 
     def at(self, theta, where):
         return self.states(theta)[where.node[:, 0], 0]
@@ -115,7 +115,7 @@ def test_implicit_is_the_slope_of_the_damped_minimum(data, forward, monkeypatch)
     monkeypatch.setattr(_bilevel, "SOLVE_STEPS", 2000)
     both = levels(data, forward=forward, hypergradient="implicit")
     frame = both.setup.network.frame
-    shape = (len(frame.time), 2, 10)
+    shape = (len(frame.points), 2, 10)
     fixed = eqx.tree_at(lambda n: n.weights, Linear(frame, jnp.zeros(1)), None)
     setup = eqx.tree_at(lambda s: s.network, both.setup, fixed, is_leaf=lambda x: x is None)
     theta = both.draws.reshape(-1, 3)

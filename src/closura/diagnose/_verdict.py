@@ -62,6 +62,8 @@ def judge(
             verdict.remarks.append(
                 f"{share:.1%} of the calls of closure {name!r} lie outside its table, where it continues as a straight line."
             )
+    if run.diverged is not None:
+        failed = 0.0  # that has been said
     if failed > HOPELESS:
         verdict.problems.append(
             f"{failed:.1%} of the proposals gave no finite solution and were rejected, so that the chains hardly moved: "
@@ -79,10 +81,17 @@ def judge(
 
 
 def _judge_surrogate(verdict: Verdict, settings: Any, error: float) -> None:
-    """A surrogate that is off by half the noise moves posteriors visibly; one corrected by the solver only wastes time."""
-    if settings.corrected or error <= SURROGATE_LIMIT:
+    """A surrogate that is off by half the noise moves posteriors visibly. Corrected by the solver it does not, but the law was
+    learned from its draws."""
+    if error <= SURROGATE_LIMIT:
         return
     size = f"{error:.2f} times the noise" if np.isfinite(error) else "beyond all numbers"
+    if settings.corrected:
+        verdict.remarks.append(
+            f"The surrogate is off by {size}; the kept draws are corrected by the solver, but the law was learned from draws of "
+            "the surrogate: raise --iterations, or inner_steps."
+        )
+        return
     verdict.problems.append(
         f"The surrogate is off from the solver by {size} at posterior draws (should be below {SURROGATE_LIMIT}): raise "
         "--iterations, or inner_steps; sample with --exact, which corrects it by the solver; or use --forward solver."
@@ -179,6 +188,12 @@ def _judge_learning(verdict: Verdict, run: Any) -> None:
     if not _learns(run):
         return
     entries = [entry for entry in run.history if entry["phase"][0] == "learn"]
+    steps, tried = run.law_steps, sum(len(entry["phase"]) for entry in entries)
+    if steps < 0.9 * tried:
+        verdict.problems.append(
+            f"The law learned in {steps} of {tried} iterations only: in the others the solver had no finite solution where the "
+            f"chains stood; {MAKE_SOLVABLE}."
+        )
     kinds = {"loglik": "log likelihood", "log_joint": "log joint density"}
     series = {
         words: np.concatenate([entry[key] for entry in entries])
@@ -186,7 +201,9 @@ def _judge_learning(verdict: Verdict, run: Any) -> None:
         if entries and all(key in entry for entry in entries)
     }
     temperature = np.concatenate([np.zeros(0), *(entry["temperature"] for entry in entries)])
-    last = slice(int(0.7 * len(temperature)), None)
+    # At its end a surrogate learns alone: what rises there is not the law's doing.
+    alone = getattr(run.settings, "polish", 0.0) if getattr(run, "network", None) is not None else 0.0
+    last = slice(int(0.7 * (1 - alone) * len(temperature)), int((1 - alone) * len(temperature)))
     whole = temperature[last] >= 1
     usable = np.all([whole, *(np.isfinite(values[last]) for values in series.values())], axis=0)
     if usable.sum() < LEARNING_LEAST:

@@ -9,7 +9,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
-from ..problem import Observations, Problem
+from ..problem import Observations, Problem, ProblemError
 from ._methods import solver, stencil
 from ._surrogate import KINDS, surrogate
 
@@ -31,13 +31,13 @@ class Likelihood(eqx.Module):
         return self.forward.model(laws, network)
 
     def predict(
-        self, theta: Float[Array, "chain system parameter"], model: Any
+        self, theta: Float[Array, "chain system parameter"], model: Any, forward: Any = None
     ) -> Float[Array, "chain system observation"]:
-        """In blocks, like `evaluate`."""
-        solves = theta.shape[0] * theta.shape[1]
+        """In blocks, like `evaluate`; by another form of the forward model, if given."""
+        solves, batched = theta.shape[0] * theta.shape[1], self._batched(forward or self.forward, model)
         if block_size(solves, self.forward.numbers(0) * theta.dtype.itemsize) == solves:
-            return self._batched(self.forward, model)(theta)
-        return lax.map(lambda one: self._batched(self.forward, model)(one[None])[0], theta)
+            return batched(theta)
+        return lax.map(lambda one: batched(one[None])[0], theta)
 
     def linearise(
         self, theta: Float[Array, "chain system parameter"], model: Any
@@ -134,6 +134,10 @@ def block_size(solves: int, bytes_each: int) -> int:
 def likelihood(problem: Problem, data: Observations, kind: str = "solver", **options: Any) -> Likelihood:
     """The likelihood of matched data (see `Observations.matched`) under the problem's solver or one of its surrogates."""
     forward, where = solver(problem, data)
+    if kind not in KINDS and options:
+        raise ProblemError(
+            f"network is for surrogates, and forward={kind!r} has none; drop it, or name another --forward"
+        )
     if kind in KINDS:
         forward, where = surrogate(kind, problem, forward, **options), stencil(problem, data)
     weight = np.where(data.mask, 1 / data.sigma**2, 0.0)

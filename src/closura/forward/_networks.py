@@ -1,4 +1,4 @@
-"""Networks that stand in for a solver: parameters of one system in, its solution out. Conditions hold exactly.
+"""Networks that stand in for a solver: parameters of one system in, its solution out. Conditions are built in.
 
 Each is an equinox module with two methods: `states(theta)` at the points of the problem's grid, and `at(theta, where)` at
 the observed points only, which is all a sampler asks for.

@@ -134,11 +134,26 @@ def surrogate(kind: str, problem: Problem, equation: Any, **options: Any) -> Sur
         raise ProblemError(
             f"forward={kind!r} {lacking}, and {problem.name!r} has none; what works is {', '.join(choices(problem))}"
         )
-    known = [name for name, p in inspect.signature(network).parameters.items() if p.kind is p.KEYWORD_ONLY]
-    wrong = [name for name in options if name not in known]
-    if wrong:
-        raise ProblemError(f"a network of forward={kind!r} has no {', '.join(wrong)}; it has {', '.join(known)}")
+    if problem.shape is not None and min(problem.shape) < 5:
+        raise ProblemError(
+            f"a grid of {' x '.join(map(str, problem.shape))} points is too coarse for a surrogate, which needs five along each axis; "
+            "choose a smaller dt (or a finer grid), or use forward='solver'"
+        )
+    _check_sizes(kind, network, options)
     return Surrogate(problem, equation, network, condition, labelled, tuple(sorted(options.items())))
+
+
+def _check_sizes(kind: str, network: Callable[..., Network], options: dict[str, Any]) -> None:
+    known = {name: p.default for name, p in inspect.signature(network).parameters.items() if p.kind is p.KEYWORD_ONLY}
+    for name, value in options.items():
+        if name not in known:
+            raise ProblemError(f"a network of forward={kind!r} has no {name}; it has {', '.join(known)}")
+        wanted = "true or false" if isinstance(known[name], bool) else "a whole number from 1 up"
+        fits = isinstance(value, bool) if isinstance(known[name], bool) else type(value) is int and value >= 1
+        if not fits:
+            raise ProblemError(
+                f"network: {name}={value!r} of forward={kind!r} must be {wanted} (by default {known[name]})"
+            )
 
 
 def choices(problem: Problem) -> list[str]:

@@ -41,7 +41,7 @@ class Replay(NamedTuple):
     """Recent draws with, for a supervised surrogate, the solver's solutions there; the oldest is replaced next."""
 
     theta: Float[Array, "group slot system parameter"]
-    label: Any  # (group, slot, system, time, state), or None
+    label: Any  # (group, slot, system, point, state), or None
     next: Int[Array, " group"]
 
 
@@ -110,7 +110,7 @@ class Bilevel(NamedTuple):
         """The replay with draws (`label` are their solutions) and newcomers in it, as many as it holds. A solution that is
         not finite, or a draw that does not count, is left out."""
         replay, slots = self.replay, self.replay.theta.shape[1]
-        draws, fine = self.draws, self.sound
+        draws, fine = self.draws, jnp.broadcast_to(self.sound, self.draws.shape[:3])
         if self.newcomers.shape[1]:
             draws = jnp.concatenate([draws, self.newcomers], axis=1)
             fine = jnp.concatenate([fine, jnp.ones(self.newcomers.shape[:3], bool)], axis=1)
@@ -177,20 +177,50 @@ class Bilevel(NamedTuple):
         return self.setup.exact.mean(draws, self.setup.exact.model(laws), sound)
 
     def adjoint(self) -> tuple[Trained, Replay, Any, Array]:
-        setup = self.setup
-
-        def exact(laws: Any) -> tuple[Array, Any]:
-            if not setup.likelihood.forward.labelled:
-                return -self.exact_mean(laws, _joined(self.draws), _joined(self.sound)), None
-            # The solutions that label the draws are read at the observed points: no solve is made twice.
-            label = self.labels(laws, self.draws)
-            predicted = _each_system(setup.likelihood.forward.read, setup.likelihood.where)(label)
-            return -setup.exact.mean_of(_joined(predicted), _joined(self.sound)), label
-
-        (_, label), slope = eqx.filter_value_and_grad(exact, has_aux=True)(self.laws)
+        slope, label = self._solvable(self._exact_slope)
         replay = self.remembered(self.laws, label)
         surrogate, loss = self.train(self.laws, replay)
         return surrogate, replay, slope, loss
+
+    def _exact_slope(self, draws: Array, sound: Array) -> tuple[Any, Any, Array]:
+        """The solver's slope at draws, its solutions there if they are wanted, and where there are any."""
+        setup = self.setup
+
+        def exact(laws: Any) -> tuple[Array, Any]:
+            if setup.likelihood.forward.labelled:
+                # The solutions that label the draws are read at the observed points: no solve is made twice.
+                label = self.labels(laws, draws)
+                predicted = _each_system(setup.likelihood.forward.read, setup.likelihood.where)(label)
+                fine = jnp.all(jnp.isfinite(label), axis=(-2, -1))
+            else:
+                label, solver = None, setup.exact.forward.reverse()
+                predicted = setup.exact.predict(_joined(draws), setup.exact.model(laws), solver)
+                predicted = predicted.reshape(*draws.shape[:2], *predicted.shape[1:])
+                fine = jnp.all(jnp.isfinite(predicted), axis=-1)
+            return -setup.exact.mean_of(_joined(predicted), _joined(sound & fine)), (label, fine)
+
+        (_, (label, fine)), slope = eqx.filter_value_and_grad(exact, has_aux=True)(self.laws)
+        return slope, label, fine
+
+    def _solvable(self, slope_of: Any) -> tuple[Any, Any]:
+        """Slope and labels where the solver can solve. Chains see the surrogate and may stand where it cannot, and one solve
+        that overflows makes the slope of a shared law NaN: then once more, with a draw that can be solved in place of such."""
+        empty = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(slope_of, self.draws, self.sound))
+
+        def again(state: Any) -> Any:
+            tries, draws, sound, (_, _, fine) = state
+            solved = draws.reshape(-1, draws.shape[-1])[jnp.argmax(fine)]
+            draws = jnp.where(fine[..., None] | (tries == 0), draws, solved)
+            sound = sound & (fine | (tries == 0))
+            return tries + 1, draws, sound, slope_of(draws, sound)
+
+        def needed(state: Any) -> Array:
+            tries, _, _, (_, _, fine) = state
+            return (tries == 0) | ((tries == 1) & ~jnp.all(fine))
+
+        sound = jnp.broadcast_to(self.sound, self.draws.shape[:3])
+        _, _, _, (slope, label, _) = lax.while_loop(needed, again, (jnp.asarray(0), self.draws, sound, empty))
+        return slope, label
 
     def unrolled(self) -> tuple[Trained, Replay, Any, Array]:
         def upper(laws: Any) -> tuple[Array, Any]:
@@ -209,7 +239,7 @@ class Bilevel(NamedTuple):
         replay = self.remembered(self.laws, known)
         surrogate, loss = self.train(self.laws, replay)
         theta = self.draws.reshape(-1, self.draws.shape[-1])
-        keys = jr.split(self.keys[0], theta.shape[0])
+        keys = jax.vmap(lambda key: jr.split(key, theta.shape[0] // len(self.keys)))(self.keys).reshape(-1)
 
         def residual(weights: Any, laws: Any, label: Any) -> Array:
             flat = label.reshape(theta.shape[0], *label.shape[3:]) if labelled else None

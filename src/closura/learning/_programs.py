@@ -274,8 +274,8 @@ def _newcomers(keys: GroupKeys, population: Population, theta: Array, phi: Any, 
     """(group, count, system, parameter): new systems, of the populations that some chains hold."""
     if not count:
         return theta[:, :0]
-    keys = jax.vmap(lambda key: jr.fold_in(key, 1))(keys)
-    theta, phi = _pick(keys, (theta, phi), count)
+    for_pick, for_noise = (jax.vmap(lambda key, i=i: jr.fold_in(key, i))(keys) for i in (1, 2))
+    theta, phi = _pick(for_pick, (theta, phi), count)
 
     def one_group(key: PRNGKeyArray, theta: Array, phi: Any) -> Array:
         (noise,) = uniforms(key, theta.shape)
@@ -286,7 +286,7 @@ def _newcomers(keys: GroupKeys, population: Population, theta: Array, phi: Any, 
 
         return jax.vmap(one_chain)(normal(noise), phi)
 
-    return jax.vmap(one_group)(keys, theta, phi)
+    return jax.vmap(one_group)(for_noise, theta, phi)
 
 
 def _log(blocks: Any, ensemble: Ensemble, phi: Any, info: Any, log_step: Array, loss: Array | float = jnp.nan) -> Log:

@@ -52,6 +52,7 @@ from ._start import (
 
 DIAGNOSED_NUMBERS = 3_000_000
 SETBACKS, SLOWER = 2, 0.3
+EXPLODED = 1e6  # a loss, in squared units of the state, and against the first one
 
 
 class Run:
@@ -62,11 +63,8 @@ class Run:
         self.began = time.perf_counter()
         self.problem, self.data, self.settings = problem, check_data(problem, data), settings
         target, prior = likelihood(problem, self.data), population(problem.parameters, settings.hierarchy)
-        seen = (
-            target
-            if settings.forward == "solver"
-            else likelihood(problem, self.data, settings.forward, **settings.network)
-        )
+        seen = likelihood(problem, self.data, settings.forward, **settings.network)
+        seen = seen if seen.forward.trained else target
         systems, count = len(data.systems), len(problem.parameters)
         self.plan = make_plan(settings, settings.chains * systems * count)
         key_laws, key_chains, key_network = jr.split(jr.key(settings.seed), 3)
@@ -99,6 +97,8 @@ class Run:
         self.phi_draws: list[Any] = []
         self.nonfinite = 0
         self._programs: dict[str, Any] = {}
+        self._surveyed: dict[str, int] = {}
+        self._solved = 1.0  # the share of calls of laws, in solutions at current chains, that are finite
 
     # The loop ---------------------------------------------------------------------------------------------------------
 
@@ -128,17 +128,17 @@ class Run:
         rates = [slower * rate for rate in learning_rates(self.settings, now, self.network is not None)]
         follow = adaptations(self.settings, "learn", now)
         schedule = Schedule(*(jnp.asarray(x, float) for x in (temperature, follow, *rates)))
-        if not jax.tree.leaves(self.learned) and self.iteration == 0:
+        if not jax.tree.leaves(self._weights) and self.iteration == 0:
             self._refresh()
         program = self._program("learn", learn, (GROUPS, SAME, SAME, SAME), (GROUPS, SAME, SAME))
         before = self.chains, self.learned
         self.chains, self.learned, log = program(self.chains, self.learned, self.ranges, schedule)
-        if self._went_wrong(log):
+        seen = self.visited() if self.laws else {}
+        if self._went_wrong(log, seen):
             return self._step_back(*before, log, temperature)
         self.stale = True
-        logged = self._log("learn", log, size, temperature)
-        self._follow_visited()
-        return logged
+        self.ranges = {name: table_range(x) for name, x in seen.items()}  # tables cover where solutions go now
+        return self._log("learn", log, size, temperature)
 
     def _sample_chunk(self) -> dict[str, np.ndarray]:
         phase, size = self.phase, self.plan.sample_chunk
@@ -199,27 +199,38 @@ class Run:
         evaluate = jax.jit(lambda x: self.setup.blocks.evaluate(self.setup.likelihood, model, x))
         self.chains = self.spread(self.chains._replace(ensemble=init(self.chains.ensemble.position, evaluate)))
 
-    def _went_wrong(self, log: Any) -> bool:
-        """Are law or surrogate no longer numbers, or has no chain a solution any more where they had when this began?"""
-        weights = jax.tree.leaves((self.learned.law.weights, self.learned.surrogate.weights))
-        fine = all(bool(jnp.all(jnp.isfinite(w))) for w in weights)
-        lost = bool(weights) and bool(np.isfinite(log.loglik[0])) and not np.isfinite(log.loglik[-1])
-        return not fine or lost or (self.network is not None and not np.isfinite(log.surrogate_loss[-1]))
+    @property
+    def _weights(self) -> Any:
+        return self.learned.law.weights, self.learned.surrogate.weights
+
+    def _went_wrong(self, log: Any, seen: dict[str, np.ndarray]) -> bool:
+        """Are law or surrogate no longer numbers, or has no chain a solution any more where they had when this began?
+
+        Chains on a surrogate do not notice what becomes of the law: whether it can still be solved is asked of the solver.
+        """
+        weights = jax.tree.leaves(self._weights)
+        if not all(bool(jnp.all(jnp.isfinite(w))) for w in weights):
+            return True
+        if self.network is None:
+            return bool(weights) and bool(np.isfinite(log.loglik[0])) and not np.isfinite(log.loglik[-1])
+        first = float(self.history[0]["surrogate_loss"][0]) if self.history else 0.0
+        exploded = not float(log.surrogate_loss[-1]) < max(EXPLODED, EXPLODED * first)
+        before, self._solved = self._solved, min((len(x) / self._surveyed[n] for n, x in seen.items()), default=1.0)
+        return exploded or self._solved < min(0.25, 0.5 * before)
 
     def _step_back(self, chains: Chains, learned: Learned, log: Any, temperature: np.ndarray) -> dict[str, np.ndarray]:
         """Undo a chunk that went wrong, to do it again more slowly; after that has been tried often enough, give up."""
-        self.chains, self.learned = chains, learned
+        self.chains, self.learned, self._solved = chains, learned, 1.0
         self.setbacks += 1
         if self.setbacks > SETBACKS:
-            what, rate, setting = (
-                ("law", self.settings.learning_rate, "learning_rate")
-                if self.network is None
-                else ("surrogate or the law", self.settings.surrogate_rate, "surrogate_rate")
-            )
+            rates = f"learning_rate (now {self.settings.learning_rate:g})"
+            if self.network is not None:
+                rates += f" or surrogate_rate (now {self.settings.surrogate_rate:g})"
             self.diverged = (
-                f"Learning diverged: after iteration {self.iteration} the {what} gave nothing finite any more, also with learning "
-                f"rates {SLOWER:g} and {SLOWER**2:.2g} times as large. Lower {setting} (now {rate:g}), give the closure structure "
-                "(odd, dissipative) or a prior (decay, smoothness), or narrow the priors of the parameters."
+                f"Learning diverged: after iteration {self.iteration} the {'law' if self.network is None else 'surrogate or the law'} "
+                f"gave nothing finite any more, also with learning rates {SLOWER:g} and {SLOWER**2:.2g} times as large. Lower {rates}, "
+                "give the closure structure (odd, dissipative) or a prior (decay, smoothness), or narrow the priors of the "
+                "parameters."
             )
         return self._entries("learn", log, len(temperature), temperature)
 
@@ -238,11 +249,6 @@ class Run:
             "phase": np.full(size, phase),
             "seconds": np.full(size, time.perf_counter() - self.began),
         }
-
-    def _follow_visited(self) -> None:
-        """Let the tables cover where trajectories go now."""
-        if self.laws:
-            self.ranges = {name: table_range(x) for name, x in self.visited().items()}
 
     def _tune(self, theta: np.ndarray, phi: Any) -> None:
         """Preconditioner of each group from all its draws in this chunk, many more than it has chains."""
@@ -271,6 +277,11 @@ class Run:
     def network(self) -> Any:
         """The surrogate with its current weights; None where chains see the solver itself."""
         return eqx.combine(self.learned.surrogate.weights, self.setup.network)
+
+    @property
+    def law_steps(self) -> int:
+        """Steps the law took; where the solver had no finite solution there was none to take."""
+        return int(self.learned.law.optimiser.count)
 
     @property
     def seconds_compile(self) -> float:
@@ -320,6 +331,7 @@ class Run:
             self._programs["visited"] = jax.jit(survey)
         weights, ranges = jax.device_get((self.learned.law.weights, self.ranges))
         seen = self._programs["visited"](weights, ranges, self.some_theta())
+        self._surveyed = {name: int(np.prod(np.shape(x)[:-1])) for name, x in seen.items()}
         return finite_rows(seen)
 
     def outside(self) -> dict[str, float]:

@@ -65,7 +65,7 @@ class Settings(BaseModel):
     polish: float = Field(
         0.15, ge=0, lt=1, description="last part of learning, in which only the surrogate still learns"
     )
-    network: dict[str, int | bool] = Field(
+    network: dict[str, Any] = Field(
         default_factory=dict, description="sizes of the surrogate's network, e.g. width and depth"
     )
     hypergradient: Literal["adjoint", "unrolled", "implicit"] = Field(

@@ -109,7 +109,7 @@ class ODE:
         return jnp.stack(self.start(theta))
 
     def free(self, place: Float[Array, " axis"]) -> Float[Array, ""]:
-        """Zero at the start, one from an eighth of the span on."""
+        """Zero at the start, one after a while: an eighth of the span is its unit."""
         begin, end = self.span
         return -jnp.expm1(-8 * (place[0] - begin) / (end - begin))
 
