@@ -27,6 +27,7 @@ from ..sampling import GroupKeys
 AXIS = "devices"
 DAMPING = 1e-3
 SOLVE_STEPS = 12
+HUGE = 1e4  # a solution so many times as large as usual is on its way to infinity: its slopes are not finite any more
 
 
 class Trained(NamedTuple):
@@ -191,12 +192,14 @@ class Bilevel(NamedTuple):
                 # The solutions that label the draws are read at the observed points: no solve is made twice.
                 label = self.labels(laws, draws)
                 predicted = _each_system(setup.likelihood.forward.read, setup.likelihood.where)(label)
-                fine = jnp.all(jnp.isfinite(label), axis=(-2, -1))
+                scale = self.setup.network.frame.units.state_scale
+                fine = jnp.all(jnp.abs(label) < HUGE * scale, axis=(-2, -1))
             else:
                 label, solver = None, setup.exact.forward.reverse()
                 predicted = setup.exact.predict(_joined(draws), setup.exact.model(laws), solver)
                 predicted = predicted.reshape(*draws.shape[:2], *predicted.shape[1:])
-                fine = jnp.all(jnp.isfinite(predicted), axis=-1)
+                scale = jnp.max(self.setup.network.frame.units.state_scale)
+                fine = jnp.all(jnp.abs(predicted) < HUGE * scale, axis=-1)
             return -setup.exact.mean_of(_joined(predicted), _joined(sound & fine)), (label, fine)
 
         (_, (label, fine)), slope = eqx.filter_value_and_grad(exact, has_aux=True)(self.laws)

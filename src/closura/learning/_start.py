@@ -75,9 +75,20 @@ def check_physics(forward: Any, laws: Mapping[str, Any]) -> None:
 
 
 def finite_rows(seen: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """Calls of each law as (call, input), those with finite inputs."""
-    flat = {name: np.asarray(x).reshape(-1, x.shape[-1]) for name, x in seen.items()}
-    return {name: x[np.isfinite(x).all(axis=1)] for name, x in flat.items()}
+    """Calls of each law as (call, input), of solutions that are finite and not on their way to infinity."""
+    return {name: _finite_calls(np.asarray(x)) for name, x in seen.items()}
+
+
+def _finite_calls(x: np.ndarray) -> np.ndarray:
+    """`x` is (..., call, input), with a solution for every index before."""
+    solutions = x.reshape(-1, *x.shape[-2:])
+    size = np.abs(solutions).max(axis=(1, 2), initial=0.0)
+    finite = np.isfinite(size)
+    if not finite.any():
+        flat = x.reshape(-1, x.shape[-1])
+        return flat[np.isfinite(flat).all(axis=1)]
+    usual = np.median(size[finite])
+    return solutions[finite & (size <= 1e3 * usual)].reshape(-1, x.shape[-1])
 
 
 def spread_of(inputs: np.ndarray, share: float = 0.999) -> tuple[np.ndarray, np.ndarray]:
