@@ -39,8 +39,9 @@ def choose(config: Path | None, pairs: list[str], options: dict[str, Any]) -> tu
     chosen = read_config(config) | _read_pairs(pairs) | given
     inside = {key: value for key, value in chosen.items() if key in Context.model_fields}
     settings = {key: value for key, value in chosen.items() if key not in inside}
-    make_settings({key: value for key, value in settings.items() if key != "preset"})
-    return checked(Context, inside), settings
+    # Which presets there are depends on the problem, which is not loaded yet.
+    made = make_settings({key: value for key, value in settings.items() if key != "preset"})
+    return checked(Context, inside), settings | {key: getattr(made, key) for key in settings if key != "preset"}
 
 
 def read_config(path: Path | None) -> dict[str, Any]:
