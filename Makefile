@@ -22,7 +22,7 @@ types: $(READY)
 	$(BIN)/mypy
 
 check: $(READY)
-	$(BIN)/pytest -n 2 --dist loadfile
+	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 format: $(READY)
 	$(BIN)/ruff check --fix .

@@ -17,4 +17,19 @@ def float64():
 def compiled_once():
     """Many tests compile the same program: let them share it, also between workers and from run to run."""
     jax.config.update("jax_compilation_cache_dir", str(Path(__file__).parent.parent / ".pytest_cache" / "compiled"))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def forgotten():
+    """Programs of one file are of no use to the next, and gigabytes of them slow everything down."""
+    yield
+    jax.clear_caches()
+
+
+@pytest.fixture(scope="module")
+def hardly_optimised():
+    """For files of short runs: to compile a program well takes longer than to run it."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)

@@ -57,6 +57,8 @@ METRICS = {
     "surrogate_mse": None,
     "surrogate_fit_mse": None,
     "surrogate_error": None,
+    "surrogate_error_worst": None,
+    "diverged": None,
     "second_stage_acceptance": None,
     "mu": dict,
     "tau": dict,

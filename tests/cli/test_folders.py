@@ -102,6 +102,8 @@ def test_nothing_to_resume(closura, tmp_path):
     assert "`closura fit --config run/config.yaml --out run --overwrite`" in err
     (tmp_path / "run" / "metrics.json").write_text('{"finished": true}')
     assert "that run is finished, see run/report.html" in closura("resume", "run").err
+    (tmp_path / "run" / "metrics.json").write_text('{"finished": false, "diverged": "Lower learning_rate."}')
+    assert "that run would diverge again. Lower learning_rate." in closura("resume", "run").err
 
 
 # Exit codes

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from closura.diagnose import judge
+from closura.diagnose import SurrogateError, judge
 from closura.learning import Settings
 from closura.problems import mass_damper
 from closura.sampling import Convergence
@@ -337,8 +337,16 @@ def test_learning_that_diverged_comes_first():
 def test_a_surrogate_off_by_half_the_noise(error, corrected, says):
     run = make_run()
     run.settings = SimpleNamespace(**run.settings.model_dump(), corrected=corrected)
-    found = judge(run, make_check(), 1.0, {"f": 0.0}, error)
+    found = judge(run, make_check(), 1.0, {"f": 0.0}, SurrogateError(error, error, "A"))
     assert found.converged is (says is None)
     if says:
         assert says in found.problems[0]
         assert "--exact" in found.problems[0]
+
+
+def test_a_surrogate_that_fails_one_system_names_it():
+    run = make_run()
+    run.settings = SimpleNamespace(**run.settings.model_dump(), corrected=False)
+    found = judge(run, make_check(), 1.0, {"f": 0.0}, SurrogateError(0.2, 0.9, "B"))
+    assert found.converged
+    assert "For system B the surrogate is off from the solver by 0.90 times the noise (all: 0.20)" in found.remarks[0]

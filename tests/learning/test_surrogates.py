@@ -13,6 +13,8 @@ from closura.problem import prepare
 from closura.problems import burgers, darcy, mass_damper
 from closura.result import collect, restore, store
 
+pytestmark = pytest.mark.usefixtures("hardly_optimised")
+
 SMALL = {"chains": 16, "groups": 2, "iterations": 20, "chunk": 10, "settle": 10, "draws": 5, "thin": 1, "extend": 0}
 SMALL |= {"inner_steps": 2, "batch": 8, "replay": 2, "gradient_chains": 2}
 SIZES = {"basis": {"width": 16, "depth": 2, "rank": 12}, "pinn": {"width": 16, "depth": 2}}

@@ -106,6 +106,16 @@ def test_a_surrogate_corrected_by_the_exact_likelihood_is_exact(covariance, bloc
     assert np.abs(wrong).max() > 20
 
 
+def test_a_corrected_chain_leaves_a_start_the_surrogate_cannot_see():
+    position = jr.normal(jr.key(0), (2, 8, 1, 2))
+    start = init(position, surrogate, exactly)
+    blind = start._replace(loglik=jnp.full_like(start.loglik, -jnp.inf))
+    keys = jr.split(jr.key(1), 2)
+    moved, info = step(keys, blind, (), jnp.full((2, 1), -2.0), None, surrogate, prior, correct=exactly)
+    assert float(jnp.mean(jnp.isfinite(moved.loglik))) > 0.5
+    assert float(jnp.nanmin(info.second)) > 0
+
+
 def test_published_kernel_shrinks_the_posterior():
     """A chain's own position in its preconditioner: here a third of the variance is lost, at an acceptance of 0.91.
 

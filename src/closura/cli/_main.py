@@ -174,11 +174,13 @@ def _why_none(folder: Path) -> str:
     if not holds_run(folder):
         return "it is not the folder of a run"
     try:
-        finished = json.loads((folder / "metrics.json").read_text("utf-8"))["finished"]
-    except (OSError, ValueError, KeyError):
-        finished = False
-    if finished:
+        metrics = json.loads((folder / "metrics.json").read_text("utf-8"))
+    except (OSError, ValueError):
+        metrics = {}
+    if metrics.get("finished"):
         return f"that run is finished, see {folder / 'report.html'}"
+    if metrics.get("diverged"):
+        return f"that run would diverge again. {metrics['diverged']}"
     again = f"closura fit --config {folder / 'config.yaml'} --out {folder} --overwrite"
     return f"that run was stopped before its first one; start again with `{again}`"
 

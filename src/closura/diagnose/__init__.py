@@ -5,5 +5,6 @@ from ._truth import closure_mse as closure_mse
 from ._truth import closure_mse_visited as closure_mse_visited
 from ._truth import on_points as on_points
 from ._truth import theta_scores as theta_scores
+from ._verdict import SurrogateError as SurrogateError
 from ._verdict import Verdict as Verdict
 from ._verdict import judge as judge

@@ -1,7 +1,7 @@
 """The verdict: can this posterior be used, if not why, and what to do. No choice here knows the truth."""
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -32,11 +32,19 @@ class Verdict:
         return [head, *self.problems, *self.remarks]
 
 
+class SurrogateError(NamedTuple):
+    """How far a surrogate is from the solver at posterior draws, in units of the noise; and for which system most."""
+
+    overall: float
+    worst: float
+    system: str
+
+
 def judge(
-    run: Any, check: Any, chi_square: float, outside: dict[str, float], surrogate_error: float | None = None
+    run: Any, check: Any, chi_square: float, outside: dict[str, float], surrogate_error: SurrogateError | None = None
 ) -> Verdict:
     """Of a run, from its convergence figures, its mean squared standardised residual, calls outside the tables, and how far
-    a surrogate is from the solver, in units of the noise."""
+    a surrogate is from the solver."""
     verdict, settings = Verdict(), run.settings
     if run.diverged is not None:
         verdict.problems.append(f"{run.diverged} What follows is where the run stood before.")
@@ -80,10 +88,16 @@ def judge(
     return verdict
 
 
-def _judge_surrogate(verdict: Verdict, settings: Any, error: float) -> None:
+def _judge_surrogate(verdict: Verdict, settings: Any, off: SurrogateError) -> None:
     """A surrogate that is off by half the noise moves posteriors visibly. Corrected by the solver it does not, but the law was
     learned from its draws."""
+    error = off.overall
     if error <= SURROGATE_LIMIT:
+        if off.worst > SURROGATE_LIMIT and not settings.corrected:
+            verdict.remarks.append(
+                f"For system {off.system} the surrogate is off from the solver by {off.worst:.2f} times the noise (all: "
+                f"{error:.2f}): its parameters may be off. Raise --iterations, or sample with --exact."
+            )
         return
     size = f"{error:.2f} times the noise" if np.isfinite(error) else "beyond all numbers"
     if settings.corrected:

@@ -92,6 +92,12 @@ class Settings(BaseModel):
         return None if isinstance(value, str) and value.lower() == "none" else value
 
     @model_validator(mode="after")
+    def _check_exact(self) -> "Settings":
+        if self.corrected and not self.metropolis:
+            raise ValueError("exact=True corrects by accepting and rejecting, which metropolis=False forbids; drop one")
+        return self
+
+    @model_validator(mode="after")
     def _check_chains(self) -> "Settings":
         if self.chains % (2 * self.groups):
             below = self.chains - self.chains % (2 * self.groups)

@@ -43,14 +43,15 @@ def collect(run: Run, truth: Truth | None = None, context: dict[str, Any] | None
     paths = _paths(run, truth)
     chi_square = _chi_square(run, paths["draws"])
     outside = run.outside()
-    spot = spot_check(run, paths, truth)
-    verdict = judge(run, check, chi_square, outside, spot["surrogate_error"])
+    spot, surrogate_error = spot_check(run, paths, truth)
+    verdict = judge(run, check, chi_square, outside, surrogate_error)
     metrics = (
         _metrics(run, truth, check, context, paths)
         | {n: _number(x) for n, x in spot.items()}
         | {
             "converged": verdict.converged,
             "finished": run.finished,
+            "diverged": run.diverged,
             "warnings": [*verdict.problems, *verdict.remarks],
             "rhat_max": _number(check.rhat_max),
             "ess_bulk_min": _number(np.nanmin(check.ess_bulk, initial=np.inf)),
@@ -75,6 +76,7 @@ def collect(run: Run, truth: Truth | None = None, context: dict[str, Any] | None
         tree=_tree(run),
         history=history,
         closures={name: _callable(law) for name, law in run.laws.items()},
+        network=run.network,
         visited=visited,
         truth=truth,
         view_parts=_view_parts(run, truth, visited, paths),

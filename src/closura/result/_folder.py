@@ -18,6 +18,7 @@ import pandas as pd
 import yaml
 
 from ..diagnose import Truth
+from ..forward import trainable
 from ..problem import Observations, Problem
 from ..show import FIGURE_NAMES
 from ._checkpoint import ASIDE, find, forget
@@ -35,6 +36,7 @@ FILES: tuple[str, ...] = (
     "posterior.nc",
     "closure.csv",
     "closure.eqx",
+    "surrogate.eqx",
 )
 FILES += (
     "history.parquet",
@@ -172,6 +174,8 @@ def _write(result: Result, path: Path) -> None:
     closure_table(result).to_csv(path / "closure.csv", index=False)
     laws = {name: eqx.filter(call.law, eqx.is_inexact_array) for name, call in result.closures.items()}  # type: ignore[attr-defined]
     eqx.tree_serialise_leaves(path / "closure.eqx", laws)
+    if result.network is not None:
+        eqx.tree_serialise_leaves(path / "surrogate.eqx", eqx.filter(result.network, trainable(result.network)))
     result.history.to_parquet(path / "history.parquet")
     result.summary().to_csv(path / "summary.csv", index=False)
     _write_data(result.problem, result.data, result.truth, path)

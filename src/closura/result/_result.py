@@ -22,6 +22,7 @@ class Result:
     - `verdict`: converged or not, why, and what to do; `print(result)` starts with it.
     - `posterior`: an xarray Dataset in ArviZ's schema; `posterior["k"]` is (chain, draw, system), physical scale.
     - `closure(x)`: the learned law (`closures[name]` with several); `metrics`: flat dict of figures.
+    - `network`: the surrogate, None with the solver; `network.states(theta)` on the grid, theta unconstrained.
     - `tree`: the whole DataTree that `posterior.nc` holds; `history`: one row an iteration.
     """
 
@@ -33,6 +34,7 @@ class Result:
     tree: xr.DataTree
     history: pd.DataFrame
     closures: Mapping[str, Callable[..., Any]]
+    network: Any
     visited: Mapping[str, np.ndarray]
     truth: Truth | None
     view_parts: Mapping[str, Any]

@@ -7,23 +7,26 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..diagnose import Truth
+from ..diagnose import SurrogateError, Truth
 from ..forward import solve_many
 from ..learning import Run
 from ..problem import observed_columns, prepare
 
-FIGURES = ("surrogate_mse", "solver_mse", "surrogate_fit_mse", "surrogate_error")
+FIGURES = ("surrogate_mse", "solver_mse", "surrogate_fit_mse", "surrogate_error", "surrogate_error_worst")
 
 
-def spot_check(run: Run, paths: dict[str, Any], truth: Truth | None) -> dict[str, float | None]:
+def spot_check(
+    run: Run, paths: dict[str, Any], truth: Truth | None
+) -> tuple[dict[str, float | None], SurrogateError | None]:
     """- `surrogate_error`: root mean square at the observed points over posterior draws, in units of the noise
+    - `surrogate_error_worst`: the same for the system where it is largest
     - `surrogate_fit_mse`: mean square on the grid over posterior draws
     - `surrogate_mse`: at the true parameters, against the true solution (as published): holds the law's error too
     - `solver_mse`: the same of the exact solver with the learned law
     """
     network = run.network
     if network is None:
-        return dict.fromkeys(FIGURES)
+        return dict.fromkeys(FIGURES), None
     observed = observed_columns(run.problem)
     seen, exact, draws = run.setup.likelihood, run.setup.exact, jnp.asarray(paths["draws"])
     laws = prepare(run.laws, run.ranges)
@@ -45,8 +48,13 @@ def spot_check(run: Run, paths: dict[str, Any], truth: Truth | None) -> dict[str
     said = np.asarray(on_grid(network, draws), float)
     paths["surrogate"] = said.mean(axis=0)
     fit = said - paths["fit"]
+    square, mask = apart.mean(axis=0), run.data.mask
+    each = np.sqrt(np.sum(np.where(mask, square, 0.0), axis=1) / np.maximum(1, mask.sum(axis=1)))
+    worst = int(np.argmax(each))
+    error = SurrogateError(float(np.sqrt(square[mask].mean())), float(each[worst]), run.data.systems[worst])
     figures: dict[str, float | None] = {
-        "surrogate_error": float(np.sqrt(apart.mean(axis=0)[run.data.mask].mean())),
+        "surrogate_error": error.overall,
+        "surrogate_error_worst": error.worst,
         "surrogate_fit_mse": float(np.mean(fit**2)),
     }
     if truth is not None and paths["truth"] is not None:
@@ -54,4 +62,4 @@ def spot_check(run: Run, paths: dict[str, Any], truth: Truth | None) -> dict[str
         said = np.asarray(on_grid(network, true_theta[None]), float)[0]
         figures["surrogate_mse"] = float(np.mean((said - paths["truth"]) ** 2))
         figures["solver_mse"] = float(np.mean((np.asarray(solved(true_theta, laws), float) - paths["truth"]) ** 2))
-    return {**dict.fromkeys(FIGURES), **figures}
+    return {**dict.fromkeys(FIGURES), **figures}, error

@@ -159,7 +159,9 @@ def _move(
     if proposed.exact is None or part.exact is None:
         proposed = proposed._replace(exact=part.exact)
     else:
-        again = (proposed.exact - part.exact) - temperature * (proposed.loglik - part.loglik)
+        # From a start where `evaluate` had nothing finite, the exact likelihood alone decides.
+        already = jnp.where(jnp.isfinite(part.loglik), proposed.loglik - part.loglik, 0.0)
+        again = temperature * (proposed.exact - part.exact - already)
         again = jnp.where(jnp.isfinite(proposed.exact) & ~jnp.isnan(again), again, -jnp.inf)
         second = jnp.where(accept, jnp.exp(jnp.minimum(0.0, again)), jnp.nan)
         accept = accept & (noise.log_uniform_second < again)
