@@ -54,7 +54,7 @@ class MLP:
 
     A prior keeps the law tame where there are no data: `decay` (Gaussian on the weights, this is their precision) or
     `smoothness` (precision of the law's curvature over the range where it is used, in units of that range and of how large
-    a law must be to matter; for laws of one input a weak one, 0.003, unless you say otherwise).
+    a law must be to matter, under a Cauchy density; for laws of one input a weak one, 0.003, unless you say otherwise).
     """
 
     inputs: int = 1
@@ -195,7 +195,8 @@ class Closure(eqx.Module):
             step = 2.0 / (x.shape[0] - 1)  # in half-widths of the range
             law = jax.vmap(view)(x) / lax.stop_gradient(self.scaling.output)
             bend = (law[2:] - 2 * law[1:-1] + law[:-2]) / step**2
-            total = total - 0.5 * spec.curvature_precision * jnp.sum(bend**2) * step
+            # Heavy tails: a law that must bend pays for it by the logarithm, and is not held straight.
+            total = total - 0.5 * jnp.log1p(spec.curvature_precision * jnp.sum(bend**2) * step)
         return total
 
 
