@@ -12,6 +12,7 @@ import pytest
 
 import closura as cl
 from closura.problem import unit_scaling
+from closura.problems import burgers, darcy
 
 
 def physics(t, state, p, f):
@@ -201,3 +202,16 @@ assert len(jax.devices()) == 2, jax.devices()
     environment = os.environ | {"JAX_PLATFORMS": "cpu"}
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_what_laws_are_functions_of():
+    def physics(t, s, p, f):
+        return s.v, -p.k * s.u - f.damping(s.v, t) - f.spring(s.u**2) + f.both(s.u) + f.both(s.v)
+
+    laws = {"damping": cl.MLP(inputs=2), "spring": cl.MLP(), "both": cl.MLP()}
+    parameters = {"k": cl.Positive()}
+    problem = cl.ODE(
+        physics, state=("u", "v"), parameters=parameters, initial=lambda p: (1.0, 0.0), span=(0.0, 1.0), closure=laws
+    )
+    assert problem.law_inputs() == {"damping": ("v", "time"), "spring": ("input",), "both": ("input",)}
+    assert darcy.problem.law_inputs() == burgers.problem.law_inputs() == {"f": ("u",)}

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 from ._closure import Closures, ClosureSpec, bind
 from ._domain import Domain, Mesh, Predicate, check_held, dirichlet_edges, segments, whole_sides
 from ._parameters import Parameter, Parameters, check_name
-from ._shared import ProblemError, Record, check_called, named_closures, scalars, stand_ins, takes, trace
+from ._shared import ProblemError, Record, check_called, named_closures, named_inputs, scalars, stand_ins, takes, trace
 
 Place = namedtuple("Place", ("x", "y"))
 
@@ -132,6 +132,12 @@ class Elliptic:
             return scalars(self.coefficient(*arguments), "coefficient(u, x, p, f)", ("a",))[0]
 
         return a
+
+    def law_inputs(self) -> dict[str, tuple[str, ...]]:
+        """What each law is a function of, by name."""
+        theta, laws = jnp.asarray(self.parameters.mean, float), stand_ins(self.closures)
+        names = (*self.state_names, *self.axes)
+        return named_inputs(self.closures, names, lambda record, x: self.conductivity(theta, laws, record)(x[0], x[1:]))
 
     def _vanishing(self, place: Any, xp: Any) -> Any:
         """`free` for places (..., 2), in NumPy or JAX."""

@@ -24,6 +24,7 @@ from ._shared import (
     check_called,
     check_times,
     named_closures,
+    named_inputs,
     scalars,
     stand_ins,
     takes,
@@ -212,6 +213,17 @@ class Evolution:
             return jax.vmap(function, in_axes=(0, 0, 0, 0, None))(*fields, jnp.asarray(self.sites, float), t)
 
         return at_sites
+
+    def law_inputs(self) -> dict[str, tuple[str, ...]]:
+        """What each law is a function of, by name."""
+        theta, laws, count = jnp.asarray(self.parameters.mean, float), stand_ins(self.closures), len(self.state_names)
+        names = [name + end for end in ("", "_x", "_xx") for name in self.state_names]
+
+        def call(record: Record, x: Array) -> Any:
+            fields = (tuple(x[i * count : (i + 1) * count]) for i in range(3))
+            return self.local(theta, laws, record)(*fields, x[-2], x[-1])
+
+        return named_inputs(self.closures, [*names, "x", "time"], call)
 
     # What is known before anything is solved
 

@@ -18,6 +18,7 @@ from ._shared import (
     check_called,
     check_times,
     named_closures,
+    named_inputs,
     scalars,
     stand_ins,
     takes,
@@ -147,6 +148,14 @@ class ODE:
             return scalars(self.physics(*arguments), "physics(t, state, p, f)", self.state_names)
 
         return rhs
+
+    def law_inputs(self) -> dict[str, tuple[str, ...]]:
+        """What each law is a function of, by name."""
+        theta, laws = jnp.asarray(self.parameters.mean, float), stand_ins(self.closures)
+        names = (*self.state_names, "time")
+        return named_inputs(
+            self.closures, names, lambda record, x: self.rate(theta, laws, record)(x[-1], tuple(x[:-1]))
+        )
 
     def check_scheme(self) -> None:
         """Raise if the integrator would solve another equation, or cannot tell one step's time from the next.

@@ -63,6 +63,10 @@ class Problem(Protocol):
         """A smooth factor that is zero where conditions hold, about one elsewhere: what is unknown passes through it."""
         ...
 
+    def law_inputs(self) -> dict[str, tuple[str, ...]]:
+        """What each law is a function of, by name."""
+        ...
+
     def check_scheme(self) -> None:
         """Raise if the discretisation does not suit the equation, in the precision in use."""
 

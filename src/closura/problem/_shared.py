@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, Float
 
 from ._closure import ClosureSpec, Known, KnownClosure, Scaling
 from ._parameters import check_name
@@ -101,6 +101,23 @@ def check_called(record: Record, single: bool, takes_law: bool, signature: str) 
             f"the {signature.split('(')[0]} never calls the closure {', '.join(map(repr, idle))}{hint}; write {signature} with "
             f"{call} in it, or leave the closure out"
         )
+
+
+def named_inputs(
+    closures: Mapping[str, ClosureSpec], names: Sequence[str], call: Callable[[Record, Float[Array, " name"]], Any]
+) -> dict[str, tuple[str, ...]]:
+    """What each law is a function of: call(record, numbers), with a number of its own for each name, tells by what it hands
+    to the law. What is none of these is called `input`."""
+    record: Record = {name: [] for name in closures}
+    numbers = jnp.asarray(np.random.default_rng(0).uniform(0.3, 0.7, len(names)), float)
+    call(record, numbers)
+    known = dict(zip(np.asarray(numbers).tolist(), names))
+    found = {}
+    for law, calls in record.items():
+        seen = [tuple(known.get(value, "") for value in row) for row in np.concatenate(calls).tolist()]
+        plain = ["input"] if len(seen[0]) == 1 else [f"input {i + 1}" for i in range(len(seen[0]))]
+        found[law] = tuple(n if n and all(row[i] == n for row in seen) else plain[i] for i, n in enumerate(seen[0]))
+    return found
 
 
 def scalars(values: Any, what: str, names: tuple[str, ...]) -> tuple[Array, ...]:

@@ -247,6 +247,7 @@ def _view_parts(run: Run, truth: Truth | None, visited: dict[str, np.ndarray], p
     theta, phi, parameters, data = run.theta(), run.phi(), run.problem.parameters, run.data
     low, high = np.quantile(paths["fit"], [0.025, 0.975], axis=0)
     systems, places = np.nonzero(data.mask)
+    inputs = run.problem.law_inputs()
     frame = pd.DataFrame(
         {
             "system": np.array(data.systems)[systems],
@@ -274,32 +275,13 @@ def _view_parts(run: Run, truth: Truth | None, visited: dict[str, np.ndarray], p
         "fit_low": low,
         "fit_high": high,
         "observations": frame,
-        "closures": [
-            closure_view(name, law, visited[name], truth, _input_names(run, name)) for name, law in run.laws.items()
-        ],
+        "closures": [closure_view(name, law, visited[name], truth, inputs[name]) for name, law in run.laws.items()],
         "truth_theta": truth.theta if truth else None,
         "truth_mu": truth.mu if truth else None,
         "truth_tau": truth.tau if truth else None,
         "truth_fit": paths["truth"],
         "surrogate_fit": paths.get("surrogate"),
     }
-
-
-def _input_names(run: Run, name: str) -> tuple[str, ...]:
-    """What a law is a function of: the state's own name where an input is simply a state, else `input`."""
-    forward, laws = run.setup.exact.forward, prepare(run.laws, run.ranges)
-    theta = jnp.asarray(run.theta()[0, -1, 0])
-    path, seen = eqx.filter_jit(lambda t, laws: (forward.solution(t, laws), forward.visited(t, laws)[name]))(
-        theta, laws
-    )
-    plain = ["input"] if seen.shape[1] == 1 else [f"input {i + 1}" for i in range(seen.shape[1])]
-    if seen.shape[0] != path.shape[0]:
-        return tuple(plain)
-    for i in range(seen.shape[1]):
-        plain[i] = next(
-            (s for j, s in enumerate(run.problem.state_names) if jnp.array_equal(path[:, j], seen[:, i])), plain[i]
-        )
-    return tuple(plain)
 
 
 def closure_view(
