@@ -211,7 +211,13 @@ def test_what_laws_are_functions_of():
     laws = {"damping": cl.MLP(inputs=2), "spring": cl.MLP(), "both": cl.MLP()}
     parameters = {"k": cl.Positive()}
     problem = cl.ODE(
-        physics, state=("u", "v"), parameters=parameters, initial=lambda p: (1.0, 0.0), span=(0.0, 1.0), closure=laws
+        physics,
+        state=("u", "v"),
+        parameters=parameters,
+        initial=lambda p: (1.0, 0.0),
+        span=(0.0, 1.0),
+        closure=laws,
+        observed="u",
     )
     assert problem.law_inputs() == {"damping": ("v", "time"), "spring": ("input",), "both": ("input",)}
     assert darcy.problem.law_inputs() == burgers.problem.law_inputs() == {"f": ("u",)}
