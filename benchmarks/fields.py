@@ -1,6 +1,6 @@
 """Darcy flow and Burgers through their forward models, K=20, beside runs that know the law.
 
-python benchmarks/fields.py [SEEDS] [ROW ...]       a row is `problem forward`, e.g. "darcy basis"
+python benchmarks/fields.py [SEEDS] [ROW ...]       a row is `problem forward[, more]`, e.g. "burgers basis, odd"
 """
 
 import sys
@@ -16,8 +16,12 @@ ROWS = {
     "darcy pinn": ">= 85 %, -, -, 1e-4, 60 min",
     "darcy fno-physics": ">= 85 %, -, -, 6e-5, 60 min",
     "burgers basis": "92-98 %, 1.2, 0.029, 5e-5, 4 min",
+    "burgers basis, odd": "92-98 %, 1.2, 0.029, 5e-5, 4 min",
     "burgers fno-supervised": ">= 88 %, 1.3, 0.029, 1e-4, 45 min",
+    "darcy basis, no hierarchy": "",
+    "burgers basis, no hierarchy": "",
 }
+MORE = {"odd": ["--set", "law={odd: true}"], "no hierarchy": ["--no-hierarchy"]}
 KEYS = ("coverage_2sd", "theta_mse", "closure_mse", "closure_mse_visited", "surrogate_fit_mse", "surrogate_error")
 KEYS += ("surrogate_mse", "solver_mse")
 
@@ -26,13 +30,14 @@ def main(seeds: int, names: list[str]) -> None:
     heading(f"Fields (K=20, {seeds} data seed{'s' * (seeds > 1)})")
     rows, oracles = [], {}
     for name in names or list(ROWS):
-        problem, forward = name.split()
+        plain, _, more = name.partition(", ")
+        problem, forward = plain.split()
         found, walls, ratios = [], [], []
         for seed in range(seeds):
             common = [problem, "--data-seed", str(seed), "--no-cache"]
             if (problem, seed) not in oracles:
                 oracles[problem, seed] = command(*common, "--forward", "basis", "--oracle")[0]["theta_mse"]
-            metrics, wall = command(*common, "--forward", forward)
+            metrics, wall = command(*common, "--forward", forward, *MORE.get(more, []))
             found.append(metrics)
             walls.append(wall)
             ratios.append(metrics["theta_mse"] / oracles[problem, seed])
