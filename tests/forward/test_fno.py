@@ -77,9 +77,10 @@ def test_fields_have_the_grid_and_all_channels_count(points):
     assert np.all(np.abs(slopes).max(axis=tuple(range(len(points) + 1))) > 0)
 
 
-def test_some_points_are_those_of_the_whole():
-    made, x, rows = network(), jnp.asarray([0.3, -0.2, 1.0]), jnp.asarray([0, 7, 7, 19])
-    np.testing.assert_allclose(made(x, rows), made(x)[rows], atol=1e-12)
+@pytest.mark.parametrize("points", [(20,), (10, 12), (8, 9, 7)])
+def test_some_points_are_those_of_the_whole(points):
+    made, x, rows = network(points), jnp.asarray([0.3, -0.2, 1.0]), jnp.asarray([0, 7, 7, 19])
+    np.testing.assert_allclose(made(x, rows), made(x).reshape(-1, 2)[rows], atol=1e-12)
 
 
 def test_a_grid_too_coarse_for_its_modes():

@@ -5,6 +5,7 @@ axes that are not periodic are padded. Few modes of many points are kept, so tra
 faster here than fast Fourier transforms, and the last layer can be asked for a few points only.
 """
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,6 +19,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from ..problem import ProblemError
 
 PADDING = 0.25
+Points = tuple[Int[Array, " row"], ...]  # an index along every axis
 
 
 class Waves(eqx.Module):
@@ -64,27 +66,39 @@ class Waves(eqx.Module):
         assert imaginary is not None
         return real, imaginary
 
-    def synthesise(
-        self, real: Array, imaginary: Array, rows: Int[Array, " row"] | None = None
-    ) -> Float[Array, "*point channel"]:
-        """The real field with these coefficients; on a one-dimensional grid at `rows` only, if asked."""
+    def synthesise(self, real: Array, imaginary: Array, at: Points | None = None) -> Float[Array, "*point channel"]:
+        """The real field with these coefficients, (*point, channel); with `at` at some points only, (row, channel)."""
         last = len(self.cosine) - 1
-        for axis in range(last):
-            cosine, sine = self.cosine[axis].T, self.sine[axis].T
-            real, imaginary = (
-                _along(real, cosine, axis) - _along(imaginary, sine, axis),
-                _along(imaginary, cosine, axis) + _along(real, sine, axis),
-            )
         twice = jnp.where(jnp.arange(self.counts[last]) == 0, 1.0, 2.0)
-        cosine, sine = self.cosine[last] * twice, self.sine[last] * twice
-        if rows is not None:
-            cosine, sine = cosine[rows], sine[rows]
-        return _along(real, cosine.T, last) - _along(imaginary, sine.T, last)
+        for axis in range(last + 1):
+            weight = twice if axis == last else 1.0
+            cosine, sine = (waves[axis] * weight for waves in (self.cosine, self.sine))
+            if at is None:
+                product = functools.partial(_along, axis=axis)
+                cosine, sine = cosine.T, sine.T
+            else:
+                product = _at_first if axis == 0 else _at
+                cosine, sine = cosine[at[axis]], sine[at[axis]]
+            if axis == last:
+                return product(real, cosine) - product(imaginary, sine)
+            real, imaginary = (
+                product(real, cosine) - product(imaginary, sine),
+                product(imaginary, cosine) + product(real, sine),
+            )
+        raise AssertionError("a grid has axes")
 
 
 def _along(field: Array, matrix: Float[Array, "old new"], axis: int) -> Array:
     """Replace an axis by its product with a matrix."""
     return jnp.moveaxis(jnp.tensordot(field, matrix, axes=(axis, 0)), -1, axis)
+
+
+def _at_first(field: Float[Array, "mode ..."], matrix: Float[Array, "row mode"]) -> Float[Array, "row ..."]:
+    return jnp.tensordot(matrix, field, axes=(1, 0))
+
+
+def _at(field: Float[Array, "row mode ..."], matrix: Float[Array, "row mode"]) -> Float[Array, "row ..."]:
+    return jnp.einsum("rm,rm...->r...", matrix, field)
 
 
 class Layer(eqx.Module):
@@ -103,14 +117,14 @@ class Layer(eqx.Module):
         self.weight = size * jr.normal(keys[2], (width, width))
         self.bias = jnp.zeros(width)
 
-    def __call__(self, waves: Waves, field: Array, rows: Array | None = None) -> Array:
+    def __call__(self, waves: Waves, field: Array, at: Points | None = None) -> Array:
         real, imaginary = waves.analyse(field)
         mixed = (
             _mix(real, self.real) - _mix(imaginary, self.imaginary),
             _mix(imaginary, self.real) + _mix(real, self.imaginary),
         )
-        there = field if rows is None else field[rows]
-        return waves.synthesise(*mixed, rows) + there @ self.weight + self.bias
+        there = field if at is None else field[at]
+        return waves.synthesise(*mixed, at) + there @ self.weight + self.bias
 
 
 def _mix(coefficients: Float[Array, "*mode into"], weight: Float[Array, "*mode into out"]) -> Array:
@@ -154,15 +168,16 @@ class FNO(eqx.Module):
     def __call__(
         self, channels: Float[Array, " channel"], rows: Int[Array, " row"] | None = None
     ) -> Float[Array, "*point out"]:
-        """Fields on the grid; with `rows` (one-dimensional grids) only at those points."""
+        """Fields on the grid; with `rows`, numbers of points in the order of the grid, only there."""
         waves = jax.lax.stop_gradient(self.waves)
+        at = None if rows is None else jnp.unravel_index(rows, self.points)
         count = channels.shape[0]
         # Constant channels are lifted once, not at every point.
         constant = _linear(self.lift.weight[:, :count], self.lift.bias, channels)
         field = constant + waves.coordinates @ self.lift.weight[:, count:].T
         for place, layer in enumerate(self.layers):
             last = place == len(self.layers) - 1
-            field = layer(waves, field, rows if last else None)
+            field = layer(waves, field, at if last else None)
             field = field if last else jax.nn.silu(field)
         field = jax.nn.silu(_linear(self.narrow.weight, self.narrow.bias, field))
         field = _linear(self.out.weight, self.out.bias, field)

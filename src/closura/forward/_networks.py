@@ -134,11 +134,7 @@ class Operator(eqx.Module):
 
     def at(self, theta: Float[Array, " parameter"], where: Stencil) -> Float[Array, " observation"]:
         frame, rows = self.frame, where.node.reshape(-1)
-        if len(frame.problem.axes) == 1:
-            said = self.network(frame.inputs(theta), rows)
-        else:
-            said = self.network(frame.inputs(theta)).reshape(-1, len(frame.problem.state_names))[rows]
-        states = frame.whole(theta, said, rows)
+        states = frame.whole(theta, self.network(frame.inputs(theta), rows), rows)
         return where.read(states.reshape(*where.node.shape, -1), observed_columns(frame.problem))
 
 
