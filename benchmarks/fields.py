@@ -1,6 +1,6 @@
 """Darcy flow and Burgers through their forward models, K=20, beside runs that know the law.
 
-python benchmarks/fields.py [SEEDS] [ROW ...]       a row is `problem forward[, more]`, e.g. "burgers basis, odd"
+python benchmarks/fields.py [SEEDS] [ROW ...]       SEEDS is how many, or FIRST:END; a row is `problem forward[, more]`, e.g. "burgers basis, odd"
 """
 
 import sys
@@ -26,14 +26,14 @@ KEYS = ("coverage_2sd", "theta_mse", "closure_mse", "closure_mse_visited", "surr
 KEYS += ("surrogate_mse", "solver_mse")
 
 
-def main(seeds: int, names: list[str]) -> None:
-    heading(f"Fields (K=20, {seeds} data seed{'s' * (seeds > 1)})")
+def main(seeds: range, names: list[str]) -> None:
+    heading(f"Fields (K=20, data seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))})")
     rows, oracles = [], {}
     for name in names or list(ROWS):
         plain, _, more = name.partition(", ")
         problem, forward = plain.split()
         found, walls, ratios = [], [], []
-        for seed in range(seeds):
+        for seed in seeds:
             common = [problem, "--data-seed", str(seed), "--no-cache"]
             if (problem, seed) not in oracles:
                 oracles[problem, seed] = command(*common, "--forward", "basis", "--oracle")[0]["theta_mse"]
@@ -49,7 +49,7 @@ def main(seeds: int, names: list[str]) -> None:
         means = [_mean([metrics[key] for metrics in found]) for key in KEYS]
         worst = max(metrics["rhat_max"] for metrics in found)
         # Mean square errors of single data sets differ a lot: the ratio is of the means.
-        ratio = means[1] / float(np.mean([oracles[problem, seed] for seed in range(seeds)]))
+        ratio = means[1] / float(np.mean([oracles[problem, seed] for seed in seeds]))
         rows.append([name, *means, ratio, worst, float(np.mean(walls)), ROWS[name]])
     columns = ["row", *KEYS, "theta / oracle", "worst R-hat", "command s"]
     print(table([*columns, "aims: coverage, theta / oracle, closure, fit, time"], rows))
@@ -60,4 +60,5 @@ def _mean(values: list[float | None]) -> float | str:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 5, sys.argv[2:])
+    first, _, end = (sys.argv[1] if len(sys.argv) > 1 else "5").rpartition(":")
+    main(range(int(first or 0), int(end)), sys.argv[2:])
