@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 from springs import PHYSICS, PROBLEM, fleet
 
+from closura.cli._options import choose
+
 # Problems and settings
 
 
@@ -186,7 +188,7 @@ def test_truth_of_other_parameters_is_left_out(closura, fitted, files, table, tm
     ("content", "says"),
     [
         ("x = 1\n", ("does not define `problem`; write problem = cl.ODE(...)",)),
-        ("problem = 3\n", ("`problem` must be a cl.ODE(...), it is of type int",)),
+        ("problem = 3\n", ("`problem` must be a cl.ODE(...), cl.Elliptic(...) or cl.Evolution(...), it is of type int",)),
         ("x = 1 +\n", ("SyntaxError: invalid syntax", "line 1")),
         ("import os\n\ny = 1 / 0\n", (", line 3 (y = 1 / 0): ZeroDivisionError: division by zero",)),
         ("import sys\nsys.exit(3)\n", (", line 2 (sys.exit(3)): SystemExit: 3",)),
@@ -242,3 +244,8 @@ def test_default_folder_is_numbered_and_stays_below_runs(closura, fitted, files,
     (tmp_path / "runs" / "a-b-c").mkdir(parents=True)
     closura("fit", files("p.py", content), "--data", table)
     assert fitted[0][2]["out"].as_posix() == "runs/a-b-c-2"
+
+
+def test_what_suits_a_field_is_not_held_against_the_defaults_of_curves():
+    _, settings = choose(None, ["groups=2"], {"problem": "darcy", "chains": 20})
+    assert settings == {"groups": 2, "chains": 20}

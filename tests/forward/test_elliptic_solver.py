@@ -205,3 +205,18 @@ def test_bicgstab():
     np.testing.assert_allclose(matrix @ x[0], rhs[0], atol=2e-4)
     assert (float(size[1]), np.abs(x[1]).max()) == (0.0, 0.0)
     assert np.isnan(size[2])
+
+
+@pytest.mark.parametrize("level", [0.0, 3e3])
+def test_a_field_on_a_high_level_is_solved_for_what_rises_above_it(level):
+    """In single precision, to what rounding leaves."""
+    problem = cl.Elliptic(
+        lambda u, x, p: p.k * (1 + 0.3 * jnp.tanh(u - level)),
+        lambda x, p: 10.0,
+        domain=cl.Rectangle(nodes=(9, 9)),
+        parameters={"k": cl.Positive(guess=1.0)},
+        boundary=level,
+        sigma=0.1,
+    )
+    rise = jax.jit(lambda t: EllipticSolver(problem).solution(t, {}).max() - level)(jnp.zeros(1))
+    assert float(rise) == pytest.approx(0.6655, abs=0.003)

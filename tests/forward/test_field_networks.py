@@ -10,6 +10,8 @@ from fields import CHANNEL, PLACES, PLATE, PROBLEMS, ROCK, observed, theta
 
 import closura as cl
 from closura.forward import KINDS, Units, likelihood, solver, trainable
+from closura.forward._networks import Frame
+from closura.forward._surrogate import choices, surrogate
 from closura.problem import unit_scaling
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -17,6 +19,9 @@ pytestmark = pytest.mark.usefixtures("float64")
 SIZES = {"basis": {"width": 8, "depth": 2, "rank": 6}, "pinn": {"width": 8, "depth": 2}}
 SMALL = {"width": 4, "modes": 3, "depth": 2}
 CASES = [(name, kind) for name in PROBLEMS for kind in KINDS if not (name == "plate" and kind.startswith("fno"))]
+
+SHEET = {"parameters": {"k": cl.Positive()}, "sigma": 0.1}
+PLAIN = SHEET | {"initial": lambda x, p: x}
 
 
 def target(name, kind, **options):
@@ -140,3 +145,35 @@ def test_collocation_stays_in_the_domain():
         low, high = np.array(problem.bounds).T
         assert np.all((places >= low) & (places <= high))
     assert not np.any(np.all(np.asarray(_spread(PLATE, jr.key(0))) > 0.5, axis=1)), "the notch of the L"
+
+
+@pytest.mark.parametrize(
+    "sloped",
+    [
+        cl.Evolution(
+            lambda u, ux, uxx, x, t, p: p.k * uxx, boundary="neumann", span=(0.0, 1.0), domain=(0.0, 1.0), **PLAIN
+        ),
+        cl.Elliptic(
+            lambda u, x, p: p.k,
+            lambda x, p: 1.0,
+            domain=cl.Rectangle(nodes=(6, 6)),
+            natural=lambda x, y: x > 0.9,
+            **SHEET,
+        ),
+    ],
+    ids=["neumann", "natural"],
+)
+def test_a_pinn_does_not_pretend_to_know_slopes(sloped):
+    assert choices(sloped) == ["solver", "basis", "fno-supervised", "fno-physics"]
+    with pytest.raises(
+        cl.ProblemError, match=r"knows values at the boundary but no slopes.* what works is solver, basis"
+    ):
+        surrogate("pinn", sloped, None)
+
+
+def test_thin_meshes_hold_their_boundary_exactly():
+    strip = cl.Rectangle(y=(0.0, 0.02), nodes=(30, 4))
+    problem = cl.Elliptic(lambda u, x, p: p.k, lambda x, p: 1.0, domain=cl.Mesh(strip.points, strip.triangles), **SHEET)
+    frame = Frame(Units(jnp.zeros(1), jnp.ones(1), jnp.ones(1)), problem)
+    assert len(frame.held) == problem.dirichlet.sum()
+    assert np.all(np.asarray(frame.free)[problem.dirichlet] == 0)

@@ -51,6 +51,8 @@ BAD = {
         {"dt": 0.004},
         r"dt=0.004 must be .* divide the time between snapshots, 0.0125; try 0.00416667",
     ),
+    "numpy inside": ({"initial": lambda x, p: np.sin(x)}, r"uses a function of NumPy; take the one of jax.numpy"),
+    "branches": ({"initial": lambda x, p: 1.0 if x > 0 else 0.0}, r"branches on a value .* jnp.where"),
     "dt negative": ({"dt": -0.1}, "dt=-0.1 must be positive"),
     "no such boundary": ({"boundary": "open"}, r"boundary 'open' is not one of 'periodic', .* cl\.Dirichlet\(value\)"),
     "no such scheme": ({"scheme": "magic"}, "scheme 'magic' is not one of spectral, central, upwind"),
@@ -235,3 +237,35 @@ assert len(jax.devices()) == 2, jax.devices()
     environment = os.environ | {"JAX_PLATFORMS": "cpu"}
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_circle_joins_its_ends():
+    broken = make(initial=lambda x, p: p.z * x)
+    with pytest.raises(
+        cl.ProblemError, match=r"joins x=-1 and x=1, but the initial state is -1.4 at one and 1.4 at the"
+    ):
+        broken.check_scheme()
+    make(initial=lambda x, p: p.z * x, boundary="dirichlet").check_scheme()
+
+
+def test_a_parameter_of_the_wrong_sign_says_so():
+    parameters = {"nu": cl.Real(guess=0.05, width=0.3), "z": cl.Real(guess=1.4)}
+    problem = make(physics=lambda u, ux, uxx, x, t, p, f: jnp.sqrt(p.nu) * uxx - f(u) * ux, parameters=parameters)
+    with pytest.raises(cl.ProblemError, match=r"not finite .* is a cl.Positive"):
+        problem.check_scheme()
+
+
+def test_what_is_known_is_what_the_solver_starts_from():
+    """Also where an end is suddenly held at a value that the initial state does not have there."""
+    problem = make(boundary=(cl.Dirichlet(1.0), cl.Dirichlet(lambda t, p: p.z + t)), initial=lambda x, p: 0.2 + 0 * x)
+    theta, known = jnp.asarray(problem.parameters.mean, float), problem.known.reshape(problem.shape)
+    base = jax.vmap(lambda place: problem.base(theta, place))(jnp.asarray(problem.points, float))
+    base = np.asarray(base).reshape(problem.shape)
+    np.testing.assert_allclose(base[0], problem.start(theta)[0], atol=1e-6)
+    np.testing.assert_allclose(base[:, 0], 1.0, atol=1e-6)
+    np.testing.assert_allclose(base[:, -1], 1.4 + problem.times, atol=1e-6)
+    assert known[0].all()
+    assert known[:, [0, -1]].all()
+    assert not known[1:, 1:-1].any()
+    slopes = jax.vmap(jax.jacfwd(lambda place: problem.base(theta, place)))(jnp.asarray(problem.points, float))
+    assert np.isfinite(slopes).all()

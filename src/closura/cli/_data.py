@@ -58,10 +58,13 @@ def _with_law(problem: Problem, options: dict[str, Any]) -> Problem:
     wrong = [name for name in options if name not in known]
     if wrong:
         raise UsageError(f"a law has no {', '.join(wrong)}; it has {', '.join(known)}")
-    changed = {
-        name: dataclasses.replace(spec, **options) if name in learned else spec
-        for name, spec in problem.closures.items()
-    }
+    try:
+        changed = {
+            name: dataclasses.replace(spec, **options) if name in learned else spec
+            for name, spec in problem.closures.items()
+        }
+    except (ValueError, TypeError) as error:
+        raise UsageError(f"law={options}: {error}") from None
     return problem.with_closure(changed["f"] if problem.single else changed)
 
 

@@ -72,7 +72,10 @@ def fit(
     problem: Annotated[
         str | None, typer.Argument(help="a built-in problem or a Python file that defines `problem`")
     ] = None,
-    data: Annotated[Path | None, typer.Option(help="CSV with columns system, time, one a quantity [, sigma]")] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(help="CSV with columns system, time (for fields x, y or time, x), one a quantity [, sigma]"),
+    ] = None,
     allow_duplicates: Annotated[
         bool | None, typer.Option("--allow-duplicates", help="the same observation may stand twice in the table")
     ] = None,

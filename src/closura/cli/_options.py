@@ -7,8 +7,8 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ConfigDict, Field
 
-from ..learning import Settings, SettingsError, make_settings
-from ..learning._settings import checked, help_of, unknown
+from ..learning import Settings, SettingsError
+from ..learning._settings import Given, checked, help_of, unknown
 
 
 class UsageError(ValueError):
@@ -39,9 +39,9 @@ def choose(config: Path | None, pairs: list[str], options: dict[str, Any]) -> tu
     chosen = read_config(config) | _read_pairs(pairs) | given
     inside = {key: value for key, value in chosen.items() if key in Context.model_fields}
     settings = {key: value for key, value in chosen.items() if key not in inside}
-    # Which presets there are depends on the problem, which is not loaded yet.
-    made = make_settings({key: value for key, value in settings.items() if key != "preset"})
-    return checked(Context, inside), settings | {key: getattr(made, key) for key in settings if key != "preset"}
+    # What goes together depends on the problem, which is not loaded yet.
+    made = checked(Given, settings)
+    return checked(Context, inside), {key: getattr(made, key) for key in settings}
 
 
 def read_config(path: Path | None) -> dict[str, Any]:

@@ -24,9 +24,13 @@ def from_file(path: Path, copy: Path | None = None) -> Problem:
         raise ProblemError(f"there is no file {path}; check its name and folder")
     problem = getattr(_load(source), "problem", None)
     if problem is None:
-        raise ProblemError(f"{path} does not define `problem`; write problem = cl.ODE(...)")
+        raise ProblemError(
+            f"{path} does not define `problem`; write problem = cl.ODE(...), cl.Elliptic(...) or cl.Evolution(...)"
+        )
     if not isinstance(problem, Problem):
-        raise ProblemError(f"{path}: `problem` must be a cl.ODE(...), it is of type {type(problem).__name__}")
+        raise ProblemError(
+            f"{path}: `problem` must be a cl.ODE(...), cl.Elliptic(...) or cl.Evolution(...), it is of type {type(problem).__name__}"
+        )
     if problem.name == "problem":
         problem.name = path.stem
     return problem

@@ -218,12 +218,15 @@ def _equation(problem: Elliptic, mesh: Elements, theta: Array, laws: Closures) -
 def _newton(equation: _Equation, start: Float[Array, " node"]) -> _Look:
     """The solution, or NaN. Steps are solved for as exactly as they deserve, and halved until the error falls."""
     goal = _tolerance(start.dtype)
-    begin = norm(start)
+    kind = jnp.finfo(start.dtype)
+    begin = norm(start - equation.base)
 
     def size(look: _Look) -> Array:
-        """The error relative to the solution."""
+        """The error relative to how far the solution is from what is prescribed (or, if that is more, to rounding)."""
+        u = equation.whole(look.free)
+        rounding = norm(u) * float(kind.eps) / goal
         return norm(look.error) / jnp.maximum(
-            jnp.maximum(norm(equation.whole(look.free)), begin), jnp.finfo(start.dtype).tiny
+            jnp.maximum(norm(u - equation.base), begin), jnp.maximum(rounding, kind.tiny)
         )
 
     def unfinished(state: tuple[Array, _Look, Array, Array]) -> Array:

@@ -14,6 +14,7 @@ from ..problem import Adaptive, DataError, Evolution
 from ..problem._closure import Closures
 from ..problem._integrators import Rhs, State
 from ._adaptive import solve_adaptive
+from ._slopes import time_slopes
 from ._stencil import Stencil, lagrange
 
 
@@ -87,19 +88,16 @@ class EvolutionSolver:
     def grid_residual(
         self, theta: Float[Array, " parameter"], laws: Closures, states: Float[Array, "point field"]
     ) -> Float[Array, "condition field"]:
-        """Time derivatives (of fourth order, of second next to the ends) less the equation, on the grid.
+        """Time derivatives less the equation, on the grid.
 
         In units of the field over an eighth of the span; derivatives in space are the solver's own.
         """
         problem, rhs = self.problem, self.problem.rate(theta, laws)
         fields = states.reshape(*problem.shape, -1)
         interval = (problem.span[1] - problem.span[0]) / problem.snapshots
-        near = (fields[2:] - fields[:-2]) / (2 * interval)
-        wide = (fields[4:] - fields[:-4]) / (4 * interval)
-        slope = jnp.concatenate([near[:1], (4 * near[1:-1] - wide) / 3, near[-1:]])
-        times, inner = jnp.asarray(problem.times[1:-1], float), jnp.moveaxis(fields[1:-1], -1, 0)
-        needed = jnp.stack(jax.vmap(rhs)(times, tuple(inner)), axis=-1)
-        return (slope - needed).reshape(-1, states.shape[-1]) * self._unit()
+        times, later = jnp.asarray(problem.times[1:], float), jnp.moveaxis(fields[1:], -1, 0)
+        needed = jnp.stack(jax.vmap(rhs)(times, tuple(later)), axis=-1)
+        return (time_slopes(fields, interval) - needed).reshape(-1, states.shape[-1]) * self._unit()
 
     def point_residual(
         self,

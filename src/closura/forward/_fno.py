@@ -6,7 +6,7 @@ faster here than fast Fourier transforms, and the last layer can be asked for a 
 """
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -74,7 +74,7 @@ class Waves(eqx.Module):
             weight = twice if axis == last else 1.0
             cosine, sine = (waves[axis] * weight for waves in (self.cosine, self.sine))
             if at is None:
-                product = functools.partial(_along, axis=axis)
+                product: Callable[[Array, Array], Array] = functools.partial(_along, axis=axis)
                 cosine, sine = cosine.T, sine.T
             else:
                 product = _at_first if axis == 0 else _at

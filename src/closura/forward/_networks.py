@@ -43,9 +43,8 @@ class Frame(eqx.Module):
     def __init__(self, units: Units, problem: Problem):
         self.units, self.problem = units, problem
         self.points = jnp.asarray(problem.points, float)
-        free = jax.vmap(problem.free)(self.points)
-        self.free = jnp.where(jnp.abs(free) < 1e-5, 0.0, free)  # conditions hold exactly
-        self.held = self.points[np.asarray(self.free) == 0]
+        self.free = jnp.where(problem.known, 0.0, jax.vmap(problem.free)(self.points))  # conditions hold exactly
+        self.held = self.points[problem.known]
 
     def inputs(self, theta: Float[Array, " parameter"]) -> Float[Array, " parameter"]:
         center, scale, _ = lax.stop_gradient(self.units)

@@ -12,6 +12,7 @@ from jaxtyping import Array, Float, Int
 from ..problem import ODE, Adaptive, Observations, observed_columns
 from ..problem._closure import Closures
 from ._adaptive import solve_adaptive
+from ._slopes import time_slopes
 
 
 class Where(NamedTuple):
@@ -114,13 +115,10 @@ class Solver:
     def grid_residual(
         self, theta: Float[Array, " parameter"], closures: Closures, states: Float[Array, "time state"]
     ) -> Float[Array, "condition state"]:
-        """How far states on the grid miss the equation, in units of the state over an eighth of the span; time derivatives
-        by central differences of fourth order (of second next to the ends)."""
-        times, dt = jnp.asarray(self.problem.times, float), self.problem.dt
-        near = (states[2:] - states[:-2]) / (2 * dt)
-        wide = (states[4:] - states[:-4]) / (4 * dt)
-        slope = jnp.concatenate([near[:1], (4 * near[1:-1] - wide) / 3, near[-1:]])
-        return self._eighth * (slope - self._rates(theta, closures, times[1:-1], states[1:-1]))
+        """How far states on the grid miss the equation, in units of the state over an eighth of the span."""
+        times = jnp.asarray(self.problem.times[1:], float)
+        slope = time_slopes(states, self.problem.dt)
+        return self._eighth * (slope - self._rates(theta, closures, times, states[1:]))
 
     def point_residual(
         self, theta: Float[Array, " parameter"], closures: Closures, function: Any, places: Float[Array, "condition 1"]

@@ -131,9 +131,7 @@ def surrogate(kind: str, problem: Problem, equation: Any, **options: Any) -> Sur
     network, condition, labelled = KINDS[kind]
     lacking = _lacking(kind, problem)
     if lacking:
-        raise ProblemError(
-            f"forward={kind!r} {lacking}, and {problem.name!r} has none; what works is {', '.join(choices(problem))}"
-        )
+        raise ProblemError(f"forward={kind!r} {lacking}; what works is {', '.join(choices(problem))}")
     if problem.shape is not None and min(problem.shape) < 5:
         raise ProblemError(
             f"a grid of {' x '.join(map(str, problem.shape))} points is too coarse for a surrogate, which needs five along each axis; "
@@ -167,5 +165,9 @@ def _lacking(kind: str, problem: Problem) -> str:
     network, _, labelled = KINDS[kind]
     needed = "solver" if labelled else "residual"
     if needed not in problem.offers:
-        return f"is trained on the {needed} of a problem"
-    return "needs a tensor grid" if network is Operator and problem.shape is None else ""
+        return f"is trained on the {needed} of a problem, and {problem.name!r} has none"
+    if network is Pinn and problem.sloped:
+        return f"knows values at the boundary but no slopes, and {problem.name!r} has natural sides or Neumann ends"
+    return (
+        f"needs a tensor grid, and {problem.name!r} has none" if network is Operator and problem.shape is None else ""
+    )

@@ -16,7 +16,9 @@ class SettingsError(ValueError):
     """A setting that does not exist or cannot be; the message names it and says what it is for."""
 
 
-class Settings(BaseModel):
+class Given(BaseModel):
+    """Settings, each on its own."""
+
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     seed: int = Field(0, ge=0, description="seed of the run (chains, network weights)")
@@ -77,6 +79,16 @@ class Settings(BaseModel):
     chunk: int = Field(50, ge=1, description="iterations compiled into one call; progress shows after each")
     devices: int | None = Field(None, ge=1, description="devices to spread the groups over (default: all that fit)")
 
+    @field_validator("preconditioner", "devices", mode="before")
+    @classmethod
+    def _none(cls, value: Any) -> Any:
+        """YAML's word is null; people write none."""
+        return None if isinstance(value, str) and value.lower() == "none" else value
+
+
+class Settings(Given):
+    """Settings that go together."""
+
     def __hash__(self) -> int:
         return hash(self.model_dump_json())
 
@@ -84,12 +96,6 @@ class Settings(BaseModel):
     def corrected(self) -> bool:
         """Is there anything to correct?"""
         return self.exact and self.forward != "solver"
-
-    @field_validator("preconditioner", "devices", mode="before")
-    @classmethod
-    def _none(cls, value: Any) -> Any:
-        """YAML's word is null; people write none."""
-        return None if isinstance(value, str) and value.lower() == "none" else value
 
     @model_validator(mode="after")
     def _check_exact(self) -> "Settings":

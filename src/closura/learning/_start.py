@@ -10,10 +10,11 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
-from ..forward import Units
+from ..forward import Units, solve_many
 from ..problem import (
     Closure,
     DataError,
+    Elliptic,
     Known,
     Observations,
     Problem,
@@ -57,6 +58,11 @@ def check_physics(forward: Any, laws: Mapping[str, Any]) -> None:
         step = int(np.argmax(bad.any(axis=1)))
         component = problem.state_names[int(np.argmax(bad[step]))]
         guesses = ", ".join(f"{n}={kind.guess:.4g}" for n, kind in problem.parameters.kinds.items())
+        if isinstance(problem, Elliptic):
+            raise ProblemError(
+                f"there is no solution with parameters at their guesses ({guesses}) and the closure at its start (about zero): the "
+                "coefficient must be positive everywhere; use MLP(positive=True), or write it like p.k * jnp.exp(f(u))"
+            )
         raise ProblemError(
             f"the physics gives {path[step][bad[step]][0]} for {component!r} at {place_names(problem, problem.points[step])} with parameters at "
             f"their guesses ({guesses}) and the closure at its start (about zero); check the physics function for divisions "
@@ -151,7 +157,8 @@ def start_surrogate(
 
     @jax.jit
     def solve(theta: Array) -> Array:
-        return jax.vmap(jax.vmap(jax.vmap(lambda t: solver.solution(t, laws))))(theta)
+        paths = solve_many(solver, theta.reshape(-1, theta.shape[-1]), laws)
+        return paths.reshape(*theta.shape[:-1], *paths.shape[1:])
 
     paths = solve(theta)
     fine = jnp.all(jnp.isfinite(paths), axis=(-2, -1), keepdims=True)

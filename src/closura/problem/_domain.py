@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from scipy.spatial import cKDTree
 
-from ._shared import ProblemError
+from ._shared import ProblemError, as_interval
 
 Predicate = Callable[[np.ndarray, np.ndarray], Any]
 
@@ -22,12 +23,13 @@ class Rectangle:
 
     def __post_init__(self) -> None:
         for name in ("x", "y"):
-            low, high = getattr(self, name)
-            if not (math.isfinite(low) and math.isfinite(high) and low < high):
-                raise ProblemError(f"Rectangle: {name}=({low}, {high}) must be (low, high) with low < high")
-        if len(self.nodes) != 2 or min(self.nodes) < 3:
+            low, high = as_interval(getattr(self, name), f"Rectangle: {name}")
+            if not (math.isfinite(low) and math.isfinite(high)):
+                raise ProblemError(f"Rectangle: {name}=({low}, {high}) must be finite")
+        counts = np.asarray(self.nodes)
+        if counts.shape != (2,) or counts.dtype.kind not in "iu" or counts.min() < 3:
             raise ProblemError(
-                f"Rectangle: nodes={self.nodes} must be at least 3 along x and along y, boundary included"
+                f"Rectangle: nodes={self.nodes} must be two whole numbers, at least 3 along x and along y, boundary included"
             )
 
     @property
@@ -104,6 +106,13 @@ class Mesh:
         flat = np.flatnonzero(np.abs(_areas(self.points, corners)) <= 1e-6 * sides.max(axis=0) ** 2)
         if flat.size:
             raise ProblemError(f"Mesh: triangle {_some(flat)} has (almost) no area; remove it, or mesh again")
+        twins = cKDTree(self.points).query_pairs(1e-9 * np.ptp(self.points, axis=0).max())
+        if twins:
+            one, other = min(twins)
+            raise ProblemError(
+                f"Mesh: points {one} and {other} lie in the same place, so that the triangles around them do not hang together; "
+                "merge such points"
+            )
         edges, times = np.unique(np.sort(_sides(corners), axis=1), axis=0, return_counts=True)
         if times.max() > 2:
             crowded = edges[times.argmax()]

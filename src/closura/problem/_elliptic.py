@@ -1,5 +1,6 @@
 """Elliptic problems: a stationary field in the plane, its coefficient with a hole in it."""
 
+import functools
 from collections import namedtuple
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
@@ -9,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ._closure import Closures, ClosureSpec, bind
-from ._domain import Domain, Mesh, Predicate, check_held, dirichlet_edges, segments, whole_sides
+from ._domain import Domain, Mesh, Predicate, boundary_edges, check_held, dirichlet_edges, segments, whole_sides
 from ._parameters import Parameter, Parameters, check_name
 from ._shared import ProblemError, Record, check_called, named_closures, named_inputs, scalars, stand_ins, takes, trace
 
@@ -63,7 +64,7 @@ class Elliptic:
         self.single, self.closures = not isinstance(closure, Mapping), named_closures(closure)
         self.points, self.shape, self.bounds = domain.points, domain.shape, domain.bounds
         edges = dirichlet_edges(domain, natural)
-        self.sides = whole_sides(domain, edges)
+        self.sides, self.sloped = whole_sides(domain, edges), len(edges) < len(boundary_edges(domain.triangles))
         self.dirichlet = np.zeros(len(self.points), bool)
         self.dirichlet[edges] = True
         if isinstance(domain, Mesh):
@@ -71,8 +72,6 @@ class Elliptic:
         if self.dirichlet.all():
             raise ProblemError("every point of the mesh lies on the boundary; refine it")
         self._segments = segments(self.points, edges) if self.sides is None else np.zeros((0, 2, 2))
-        self._factor = 1.0
-        self._factor = float(self._vanishing(self.points, np).max())
         self._takes_law = takes(coefficient, 4)
         self._check()
 
@@ -85,9 +84,15 @@ class Elliptic:
         """Nothing to check: Newton's method says whether it converged."""
 
     @property
-    def free_nodes(self) -> np.ndarray:
-        """`free` at every node (N,), exactly zero where u is prescribed."""
-        return np.where(self.dirichlet, 0.0, self._vanishing(self.points, np))
+    def known(self) -> np.ndarray:
+        """Where u is prescribed."""
+        return self.dirichlet
+
+    @functools.cached_property
+    def _factor(self) -> float:
+        """The largest value of `free` before it is divided by it."""
+        parts = np.array_split(self.points, max(1, len(self.points) * len(self._segments) // 1_000_000))
+        return float(max(self._unscaled(part, np).max() for part in parts))
 
     def with_closure(self, closure: ClosureSpec | Mapping[str, ClosureSpec]) -> "Elliptic":
         """The same problem with another law, e.g. the true one for an oracle run."""
@@ -114,7 +119,7 @@ class Elliptic:
 
     def free(self, place: Float[Array, " 2"]) -> Float[Array, ""]:
         """Zero where u is prescribed, about one inside, smooth: what may be added to `base` is multiplied by it."""
-        return self._vanishing(place, jnp)
+        return self._unscaled(place, jnp) / self._factor
 
     def load(self, theta: Float[Array, " parameter"], place: Float[Array, " 2"]) -> Float[Array, ""]:
         """The source of one system at a place."""
@@ -139,10 +144,10 @@ class Elliptic:
         names = (*self.state_names, *self.axes)
         return named_inputs(self.closures, names, lambda record, x: self.conductivity(theta, laws, record)(x[0], x[1:]))
 
-    def _vanishing(self, place: Any, xp: Any) -> Any:
-        """`free` for places (..., 2), in NumPy or JAX."""
+    def _unscaled(self, place: Any, xp: Any) -> Any:
+        """`free` for places (..., 2) up to a factor, in NumPy or JAX."""
         if self.sides is None:
-            return _distance(place, self._segments, xp) / self._factor
+            return _distance(place, self._segments, xp)
         result = xp.ones(place.shape[:-1])
         for axis, (low, high) in enumerate(self.bounds):
             s = (place[..., axis] - low) / (high - low)

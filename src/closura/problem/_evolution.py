@@ -32,6 +32,12 @@ from ._shared import (
     unit_scaling,
 )
 
+NOT_FINITE = (
+    "the equation is not finite at the initial state; look for a division by zero or a root of a negative number in physics "
+    "and initial, at the parameters' guesses and two standard deviations to either side (a parameter that must be positive "
+    "is a cl.Positive)"
+)
+
 
 class Evolution:
     """u_t = physics(u, u_x, u_xx, x, t, p, f) on an interval,  u(x, t0) = initial(x, p).
@@ -139,6 +145,19 @@ class Evolution:
         """Every (time, x) of a solution, row by row."""
         return np.stack(np.meshgrid(self.times, self.nodes, indexing="ij"), axis=-1).reshape(-1, 2)
 
+    @property
+    def known(self) -> np.ndarray:
+        """The initial state is, and ends that have a value."""
+        mask = np.zeros(self.shape, bool)
+        mask[0] = True
+        for end, column in zip(self.ends, (0, -1)):
+            mask[:, column] |= isinstance(end, Dirichlet)
+        return mask.ravel()
+
+    @property
+    def sloped(self) -> bool:
+        return any(isinstance(end, Neumann) for end in self.ends)
+
     @functools.cached_property
     def stride(self) -> int:
         """Steps between snapshots; where they are not given, found when first asked for, because it takes numbers."""
@@ -147,6 +166,8 @@ class Evolution:
         with jax.ensure_compile_time_eval():
             candidates = [self._faint_laws(), stand_ins(self.closures)] if self.closures else [{}]
             limit = min(self.stable_step(laws, self._believed()) for laws in candidates)
+        if math.isnan(limit):
+            raise ProblemError(NOT_FINITE)
         return max(1, math.ceil((self.span[1] - self.span[0]) / self.snapshots / (0.5 * limit) - 1e-9))
 
     @property
@@ -228,14 +249,19 @@ class Evolution:
     # What is known before anything is solved
 
     def base(self, theta: Float[Array, " parameter"], place: Float[Array, " 2"]) -> Float[Array, " field"]:
-        """The initial state at x, moved so that it has the values which are given at the ends."""
+        """The initial state at x, moved so that it has the values which are given at the ends.
+
+        A value that is there from the start but not in the initial state spreads from its end as heat does.
+        """
         p, (t, x) = self.parameters.constrain(theta), place
-        known = jnp.stack(self._begin(x, p))
+        known, first = jnp.stack(self._begin(x, p)), jnp.asarray(self.span[0], float)
         share = (x - self.domain[0]) / (self.domain[1] - self.domain[0])
-        for side, part in ((0, 1 - share), (1, share)):
-            held = self._held(side, t, p)
-            if held is not None:
-                known = known + part * (jnp.stack(held) - jnp.stack(self._begin(jnp.asarray(self.domain[side]), p)))
+        depth = jnp.sqrt((t - self.span[0]) / (self.span[1] - self.span[0]) + 1e-12)
+        for side, near in ((0, 1 - share), (1, share)):
+            held, begun = self._held(side, t, p), self._held(side, first, p)
+            if held is not None and begun is not None:
+                sudden = jnp.stack(begun) - jnp.stack(self._begin(jnp.asarray(self.domain[side], float), p))
+                known = known + near * (jnp.stack(held) - jnp.stack(begun) + sudden * jnp.exp((near - 1) / depth))
         return known
 
     def free(self, place: Float[Array, " 2"]) -> Float[Array, ""]:
@@ -278,12 +304,10 @@ class Evolution:
         Without laws and parameters it is judged at the prior guess with hardly any law; ask again once they are known.
         """
         check_times(self.span, self.dt)
+        self._check_periodic()
         limit = math.inf if isinstance(self.integrator, Adaptive) else self.stable_step(closures, theta)
         if math.isnan(limit):
-            raise ProblemError(
-                "the equation is not finite at the initial state; look for a division by zero or a root of a negative "
-                "number in physics and initial at the parameters' guesses"
-            )
+            raise ProblemError(NOT_FINITE)
         if self.dt > limit:
             interval = (self.span[1] - self.span[0]) / self.snapshots
             raise ProblemError(
@@ -291,6 +315,21 @@ class Evolution:
                 f"{' at the prior guess' if theta is None else ''}; try dt={interval / math.ceil(1.5 * interval / limit):.6g}, "
                 f"fewer cells than {self.cells} (half as many allow steps two to four times as large), or an implicit "
                 "integrator: Adaptive('kvaerno5')"
+            )
+
+    def _check_periodic(self) -> None:
+        """On a circle the last place is the first: does the initial state know?"""
+        if not self.periodic[1]:
+            return
+        p = self.parameters.constrain(jnp.asarray(self.parameters.mean, float))
+        fields = np.asarray(jnp.stack(self.start(jnp.asarray(self.parameters.mean, float))), float)
+        last = np.asarray(jnp.stack(self._begin(jnp.asarray(self.domain[1], float), p)), float)
+        if np.any(np.abs(last - fields[:, 0]) > 0.1 * np.ptp(fields, axis=1)):
+            low, high = self.domain
+            raise ProblemError(
+                f"boundary='periodic' joins x={low:g} and x={high:g}, but the initial state is {fields[0, 0]:.4g} at one and "
+                f"{last[0]:.4g} at the other; give boundary='dirichlet', 'neumann', or a pair (low, high) of cl.Dirichlet and "
+                "cl.Neumann"
             )
 
     def _faint_laws(self) -> dict[str, Any]:

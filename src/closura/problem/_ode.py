@@ -42,6 +42,7 @@ class ODE:
 
     # What there is to train a surrogate on.
     offers: ClassVar[tuple[str, ...]] = ("solver", "residual")
+    sloped: ClassVar[bool] = False
     axes: ClassVar[tuple[str, ...]] = ("time",)
     periodic: ClassVar[tuple[bool, ...]] = (False,)
     triangles: ClassVar[None] = None
@@ -92,6 +93,11 @@ class ODE:
     @property
     def times(self) -> np.ndarray:
         return np.linspace(*self.span, self.steps + 1)
+
+    @property
+    def known(self) -> np.ndarray:
+        """The initial state is."""
+        return np.arange(len(self.points)) == 0
 
     @property
     def points(self) -> np.ndarray:

@@ -51,6 +51,16 @@ class Problem(Protocol):
     @property
     def bounds(self) -> tuple[tuple[float, float], ...]: ...
 
+    @property
+    def known(self) -> np.ndarray:
+        """(point,): where initial and boundary conditions say what the solution is."""
+        ...
+
+    @property
+    def sloped(self) -> bool:
+        """Does a part of the boundary have a slope instead of a value?"""
+        ...
+
     def with_closure(self, closure: Any) -> "Problem":
         """The same problem with another law, e.g. the true one for an oracle run."""
         ...

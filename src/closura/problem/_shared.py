@@ -44,7 +44,10 @@ def as_names(names: Sequence[str] | str, what: str) -> tuple[str, ...]:
 
 
 def as_interval(interval: Any, what: str) -> tuple[float, float]:
-    low, high = (float(end) for end in interval)
+    try:
+        low, high = (float(end) for end in interval)
+    except (TypeError, ValueError):
+        raise ProblemError(f"{what}={interval!r} must be two numbers, (start, end)") from None
     if not low < high:
         raise ProblemError(f"{what} {tuple(interval)} must run forward: (start, end) with start < end")
     return low, high
@@ -84,6 +87,14 @@ def trace(probe: Callable[..., Any], parameters: int, numbers: int, what: str) -
         jax.eval_shape(probe, theta, *[number] * numbers)
     except ProblemError:
         raise
+    except (jax.errors.TracerArrayConversionError, jax.errors.TracerBoolConversionError) as error:
+        numpy = isinstance(error, jax.errors.TracerArrayConversionError)
+        do = (
+            "uses a function of NumPy; take the one of jax.numpy instead: `import jax.numpy as jnp`, jnp.exp(u)"
+            if numpy
+            else "branches on a value with `if`, `and`, `min` or the like; write jnp.where(condition, this, that)"
+        )
+        raise ProblemError(f"{what} {do}") from error
     except Exception as error:
         raise ProblemError(f"{what} failed: {type(error).__name__}: {error}") from error
 
