@@ -9,6 +9,7 @@ import pytest
 
 import closura as cl
 from closura.forward import Solver
+from closura.forward._elliptic import EllipticSolver
 from closura.learning import Run, Settings
 from closura.learning._bilevel import begin, improve
 from closura.learning._plan import make_plan
@@ -22,9 +23,9 @@ def decay(physics, closure=SMALL, start=10.0, **options) -> cl.ODE:
     return cl.ODE(physics, span=(0.0, 4.0), dt=0.1, closure=closure, observed="u", sigma=0.1, **options)
 
 
-def units(problem, pace=1.0, name="f"):
+def units(problem, pace=1.0, name="f", solver=Solver):
     theta = 0.3 * jr.normal(jr.key(1), (4, 8, len(problem.parameters)))
-    laws, ranges = start_laws(Solver(problem), theta, jr.key(0), pace)
+    laws, ranges = start_laws(solver(problem), theta, jr.key(0), pace)
     center, scale, output = (float(jnp.ravel(x)[0]) for x in laws[name].scaling)
     return center, scale, output, ranges[name]
 
@@ -41,6 +42,23 @@ def test_a_law_that_is_all_there_is_gets_its_units_from_the_data():
     assert 1.0 < output < 4.0
     assert 4.0 < scale < 20.0
     assert float(range_.low[0]) < 2.0 < 10.0 < float(range_.high[0])
+
+
+def test_a_coefficient_that_is_all_law_gets_its_units_from_source_and_data():
+    """A source of 1e-9 that raises u to about 50 needs a coefficient of about 1e-12; the table covers where u goes then."""
+    problem = cl.Elliptic(
+        lambda u, x, p, f: p.k * f(u),
+        lambda x, p: 1e-9,
+        domain=cl.Rectangle(nodes=(9, 9)),
+        parameters={"k": cl.Positive(guess=1.0, width=0.3, spread=0.3)},
+        closure=cl.MLP(width=8, depth=2, positive=True),
+        sigma=1.0,
+    )
+    pace = problem.pace(50.0)
+    assert pace == pytest.approx(1e-9 / (2 * np.pi**2 * 50.0), rel=1e-3)
+    _, _, output, range_ = units(problem, pace, solver=EllipticSolver)
+    assert 0.3 * pace < output < 3 * pace
+    assert 20.0 < float(range_.high[0]) < 500.0
 
 
 def test_known_laws_are_there_when_others_are_looked_for():

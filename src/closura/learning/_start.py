@@ -193,9 +193,9 @@ def _constant_laws(problem: Problem, sizes: dict[str, Any]) -> dict[str, Any]:
 
 
 def pace_of(problem: Problem, data: Observations) -> float:
-    """How fast observed quantities change: the span of their values over that of the first coordinate (time, as a rule)."""
+    """How large what the laws are part of must be, for observed quantities to vary as they do."""
     value = np.asarray(data.value)[np.asarray(data.mask)]
-    pace = float(np.ptp(value)) / (problem.bounds[0][1] - problem.bounds[0][0]) if value.size else 0.0
+    pace = problem.pace(float(np.ptp(value))) if value.size and np.ptp(value) > 0 else 0.0
     return pace if np.isfinite(pace) and pace > 0 else 1.0
 
 

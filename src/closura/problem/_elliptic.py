@@ -5,6 +5,7 @@ from collections import namedtuple
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -137,6 +138,12 @@ class Elliptic:
             return scalars(self.coefficient(*arguments), "coefficient(u, x, p, f)", ("a",))[0]
 
         return a
+
+    def pace(self, spread: float) -> float:
+        """A coefficient that makes the source raise u by so much."""
+        theta = jnp.asarray(self.parameters.mean, float)
+        source = np.abs(jax.vmap(lambda place: self.load(theta, place))(jnp.asarray(self.points, float)))
+        return float(np.median(source)) / (spread * sum((np.pi / (high - low)) ** 2 for low, high in self.bounds))
 
     def law_inputs(self) -> dict[str, tuple[str, ...]]:
         """What each law is a function of, by name."""

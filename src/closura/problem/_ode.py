@@ -155,6 +155,10 @@ class ODE:
 
         return rhs
 
+    def pace(self, spread: float) -> float:
+        """A rate that makes the state change by so much within the span."""
+        return spread / (self.span[1] - self.span[0])
+
     def law_inputs(self) -> dict[str, tuple[str, ...]]:
         """What each law is a function of, by name."""
         theta, laws = jnp.asarray(self.parameters.mean, float), stand_ins(self.closures)

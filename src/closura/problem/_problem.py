@@ -73,6 +73,10 @@ class Problem(Protocol):
         """A smooth factor that is zero where conditions hold, about one elsewhere: what is unknown passes through it."""
         ...
 
+    def pace(self, spread: float) -> float:
+        """How large what the laws are part of (a rate, a coefficient) must be for a solution that varies by so much."""
+        ...
+
     def law_inputs(self) -> dict[str, tuple[str, ...]]:
         """What each law is a function of, by name."""
         ...
