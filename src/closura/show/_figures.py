@@ -289,7 +289,10 @@ def _legend(owner: Figure | Axes, panels: Iterable[Axes], **where: Any) -> None:
 
 FIGURES: dict[str, tuple[Draw, str]] = {
     "population": (population, "How the systems spread: all together above, each system's estimate beneath."),
-    "fit": (fit, "Data and fit with its 95 % band, for systems spread over the fleet."),
+    "fit": (
+        fit,
+        "Data and fit, for systems spread over the fleet: bands (or the last column) show how far it may be off.",
+    ),
     "closure": (closure, "The shared law. Where it is grey no system went: the law is extrapolated there."),
     "posteriors": (posteriors, "Parameters of each system: mean, 50 % and 95 % interval."),
     "hyper_traces": (hyper_traces, "Draws of the population. Chains that agree overlap and do not drift."),
