@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import closura as cl
-from closura.problem._schemes import Differences, differences, largest_stable_step
+from closura.problem._schemes import Differences, differences
+from closura.problem._stability import largest_stable_step
 
 
 def physics(u, ux, uxx, x, t, p, f):

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from scipy.spatial import cKDTree
 
 from ._shared import ProblemError, as_interval
 
@@ -106,6 +105,8 @@ class Mesh:
         flat = np.flatnonzero(np.abs(_areas(self.points, corners)) <= 1e-6 * sides.max(axis=0) ** 2)
         if flat.size:
             raise ProblemError(f"Mesh: triangle {_some(flat)} has (almost) no area; remove it, or mesh again")
+        from scipy.spatial import cKDTree
+
         twins = cKDTree(self.points).query_pairs(1e-9 * np.ptp(self.points, axis=0).max())
         if twins:
             one, other = min(twins)

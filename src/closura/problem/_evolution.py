@@ -8,14 +8,13 @@ from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
-import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float
 
 from ._closure import Closures, ClosureSpec, bind
 from ._integrators import RK4, Adaptive, Integrator, Rhs, State
 from ._parameters import Parameter, Parameters
-from ._schemes import Boundary, Dirichlet, Neumann, differences, ends_of, largest_stable_step, scheme_of
+from ._schemes import Boundary, Dirichlet, Neumann, differences, ends_of, scheme_of
 from ._shared import (
     ProblemError,
     Record,
@@ -29,14 +28,8 @@ from ._shared import (
     stand_ins,
     takes,
     trace,
-    unit_scaling,
 )
-
-NOT_FINITE = (
-    "the equation is not finite at the initial state; look for a division by zero or a root of a negative number in physics "
-    "and initial, at the parameters' guesses and two standard deviations to either side (a parameter that must be positive "
-    "is a cl.Positive)"
-)
+from ._stability import believed, check_circle, faint_laws, stable_step
 
 
 class Evolution:
@@ -164,10 +157,8 @@ class Evolution:
         if self._stride is not None or isinstance(self.integrator, Adaptive):
             return self._stride or 1
         with jax.ensure_compile_time_eval():
-            candidates = [self._faint_laws(), stand_ins(self.closures)] if self.closures else [{}]
-            limit = min(self.stable_step(laws, self._believed()) for laws in candidates)
-        if math.isnan(limit):
-            raise ProblemError(NOT_FINITE)
+            candidates = [faint_laws(self), stand_ins(self.closures)] if self.closures else [{}]
+            limit = min(self.stable_step(laws, believed(self)) for laws in candidates)
         return max(1, math.ceil((self.span[1] - self.span[0]) / self.snapshots / (0.5 * limit) - 1e-9))
 
     @property
@@ -286,19 +277,8 @@ class Evolution:
 
         Left out, laws are as faint as a fit starts with and parameters are the prior guesses.
         """
-        size = len(self.state_names) * self.shape[1]
-        with jax.ensure_compile_time_eval():
-            laws = self._faint_laws() if closures is None else closures
-            at = jnp.asarray(self.parameters.mean if theta is None else theta, float).reshape(-1, len(self.parameters))
-            matrices = np.asarray(jax.jit(jax.vmap(lambda th: self._linearised(th, laws)))(at), float)
-        if not np.isfinite(matrices).all():
-            return math.nan
-        return min(largest_stable_step(np.linalg.eigvals(matrix.reshape(size, size))) for matrix in matrices)
-
-    def _linearised(self, theta: Float[Array, " parameter"], laws: Closures) -> Float[Array, "field node field node"]:
-        """How the rates change with the fields, at the start."""
-        rhs, begin = self.rate(theta, laws), jnp.asarray(self.span[0], float)
-        return jax.jacfwd(lambda y: jnp.stack(rhs(begin, tuple(y))))(jnp.stack(self.start(theta)))
+        laws = faint_laws(self) if closures is None else closures
+        return stable_step(self, laws, jnp.asarray(self.parameters.mean if theta is None else theta, float))
 
     def check_scheme(
         self, closures: Closures | None = None, theta: Float[Array, "*draw parameter"] | None = None
@@ -308,10 +288,8 @@ class Evolution:
         Without laws and parameters it is judged at the prior guess with hardly any law; ask again once they are known.
         """
         check_times(self.span, self.dt)
-        self._check_periodic()
+        check_circle(self)
         limit = math.inf if isinstance(self.integrator, Adaptive) else self.stable_step(closures, theta)
-        if math.isnan(limit):
-            raise ProblemError(NOT_FINITE)
         if self.dt > limit:
             interval = (self.span[1] - self.span[0]) / self.snapshots
             raise ProblemError(
@@ -320,31 +298,6 @@ class Evolution:
                 f"fewer cells than {self.cells} (half as many allow steps two to four times as large), or an implicit "
                 "integrator: Adaptive('kvaerno5')"
             )
-
-    def _check_periodic(self) -> None:
-        """On a circle the last place is the first: does the initial state know?"""
-        if not self.periodic[1]:
-            return
-        p = self.parameters.constrain(jnp.asarray(self.parameters.mean, float))
-        fields = np.asarray(jnp.stack(self.start(jnp.asarray(self.parameters.mean, float))), float)
-        last = np.asarray(jnp.stack(self._begin(jnp.asarray(self.domain[1], float), p)), float)
-        if np.any(np.abs(last - fields[:, 0]) > 0.1 * np.ptp(fields, axis=1)):
-            low, high = self.domain
-            raise ProblemError(
-                f"boundary='periodic' joins x={low:g} and x={high:g}, but the initial state is {fields[0, 0]:.4g} at one and "
-                f"{last[0]:.4g} at the other; give boundary='dirichlet', 'neumann', or a pair (low, high) of cl.Dirichlet and "
-                "cl.Neumann"
-            )
-
-    def _faint_laws(self) -> dict[str, Any]:
-        """Laws as a fit starts with them: hardly any, or those that are known."""
-        return {name: spec.build(jr.key(0), unit_scaling(spec.inputs)) for name, spec in self.closures.items()}
-
-    def _believed(self) -> Float[Array, "place parameter"]:
-        """The guess, and two standard deviations to both sides of it for every parameter."""
-        mean = self.parameters.mean
-        sd = np.sqrt(self.parameters.mean_variance + np.exp(self.parameters.log_variance))
-        return jnp.asarray(np.concatenate([mean[None], mean + np.diag(2 * sd), mean - np.diag(2 * sd)]), float)
 
     # Parts
 

@@ -1,4 +1,4 @@
-"""Derivatives along a line of equidistant nodes: one-sided, central and spectral, and how large a step they bear.
+"""Derivatives along a line of equidistant nodes: one-sided, central and spectral.
 
 A scheme is a list of matrices. In a batch all derivatives of all systems are then one product; up to some hundred nodes
 that is as fast as sums of shifted arrays, beyond it rows with few entries are such sums.
@@ -219,18 +219,3 @@ def _weights(nodes: np.ndarray, slopes: Sequence[int], derivative: int) -> np.nd
     at = np.asarray(slopes, float)
     system = np.concatenate([nodes.astype(float) ** power, power * at ** np.maximum(power - 1, 0)], axis=1)
     return np.linalg.solve(system, np.where(power[:, 0] == derivative, math.factorial(derivative), 0.0))
-
-
-def largest_stable_step(rates: np.ndarray) -> float:
-    """The largest step at which RK4 damps what the equation damps, for linear modes exp(rate t).
-
-    Its limit is 2.78 for a rate on the negative real axis and 2.83 on the imaginary one. Modes that grow by themselves may.
-    """
-    radius = np.abs(rates).max()
-    if radius == 0:
-        return math.inf
-    steps = np.geomspace(1e-2, 1e3, 4000) / radius
-    z = steps[:, None] * rates
-    factor = np.abs(1 + z * (1 + z / 2 * (1 + z / 3 * (1 + z / 4))))
-    unstable = np.any(factor > 1.001 * np.exp(np.clip(z.real, 0.0, 50.0)), axis=1)
-    return float(steps[max(np.argmax(unstable) - 1, 0)]) if unstable.any() else math.inf
