@@ -201,10 +201,11 @@ def test_bicgstab():
     random = np.random.default_rng(0)
     matrix = jnp.asarray(np.eye(30) + 0.1 * random.normal(size=(30, 30)), float)
     rhs = jnp.asarray(random.normal(size=(3, 30)), float).at[1].set(0.0).at[2].set(jnp.nan)
-    x, size = jax.jit(jax.vmap(lambda b: bicgstab(lambda v: matrix @ v, b, 1e-4, 50)))(rhs)
+    x, size, took = jax.jit(jax.vmap(lambda b: bicgstab(lambda v: matrix @ v, b, 1e-4, 50)))(rhs)
     np.testing.assert_allclose(matrix @ x[0], rhs[0], atol=2e-4)
     assert (float(size[1]), np.abs(x[1]).max()) == (0.0, 0.0)
     assert np.isnan(size[2])
+    assert 1 < took[0] < 50 and list(took[1:]) == [0, 0]
 
 
 @pytest.mark.parametrize("level", [0.0, 3e3])

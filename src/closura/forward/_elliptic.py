@@ -19,6 +19,8 @@ from ._krylov import bicgstab, norm
 from ._stencil import Stencil
 
 NEWTON, HALVINGS, INNER = 30, 8, 200
+# Linear iterations in all steps of one solve, where twenty to fifty are usual: a batch waits for its hardest member.
+BUDGET = 400
 
 
 class Warm(NamedTuple):
@@ -52,6 +54,16 @@ class _Look(NamedTuple):
     slope: Float[Array, " node"]
     scaling: _Scaling
     error: Array
+
+
+class _Progress(NamedTuple):
+    """Of Newton's method: steps made, linear iterations spent on them, where it is and how far off."""
+
+    steps: Array
+    spent: Array
+    look: _Look
+    error: Array
+    stalled: Array
 
 
 @dataclasses.dataclass(frozen=True)
@@ -229,16 +241,17 @@ def _newton(equation: _Equation, start: Float[Array, " node"]) -> _Look:
             jnp.maximum(norm(u - equation.base), begin), jnp.maximum(rounding, kind.tiny)
         )
 
-    def unfinished(state: tuple[Array, _Look, Array, Array]) -> Array:
-        count, _, error, stalled = state
-        return (error > goal) & (count < NEWTON) & ~stalled
+    def unfinished(state: _Progress) -> Array:
+        tired = (state.steps >= NEWTON) | (state.spent >= BUDGET)
+        return (state.error > goal) & ~tired & ~state.stalled
 
-    def step(state: tuple[Array, _Look, Array, Array]) -> tuple[Array, _Look, Array, Array]:
-        count, look, error, _ = state
+    def step(state: _Progress) -> _Progress:
+        steps, spent, look, error, _ = state
         loose = jnp.clip(error, 0.3 * goal / error, 0.1)
         derivative = equation.derivative(look)
-        change, _ = bicgstab(
-            lambda v: look.scaling.solve(equation.mesh, derivative(v)), look.error, loose * norm(look.error), INNER
+        limit = jnp.minimum(INNER, BUDGET - spent)
+        change, _, took = bicgstab(
+            lambda v: look.scaling.solve(equation.mesh, derivative(v)), look.error, loose * norm(look.error), limit
         )
 
         def try_step(trial: tuple[Array, _Look, Array]) -> tuple[Array, _Look, Array]:
@@ -252,13 +265,14 @@ def _newton(equation: _Equation, start: Float[Array, " node"]) -> _Look:
             return (halvings < 0) | (~better & (halvings < HALVINGS))
 
         _, there, found = lax.while_loop(refused, try_step, (-jnp.ones_like(error), look, error))
-        return count + 1, there, found, (found > 0.5 * error) & (found < 30 * goal)
+        stalled = (found > 0.5 * error) & (found < 30 * goal)
+        return _Progress(steps + 1, spent + took, there, found, stalled)
 
     look = equation.look(equation.mesh.restrict(start))
     error = size(look)
-    first = (jnp.zeros((), jnp.int32), look, error, error < 0)
-    _, look, error, _ = lax.while_loop(unfinished, step, first)
-    return look._replace(free=jnp.where(error < 30 * goal, look.free, jnp.nan))
+    none = jnp.zeros((), jnp.int32)
+    found = lax.while_loop(unfinished, step, _Progress(none, none, look, error, error < 0))
+    return found.look._replace(free=jnp.where(found.error < 30 * goal, found.look.free, jnp.nan))
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
@@ -280,7 +294,7 @@ def _linear_solve(mesh: Elements, derivative: Operator, scaling: _Scaling, rhs: 
 
     def solved(apply: Callable[[Array], Array], scaled: Array) -> Array:
         allowed = _tolerance(scaled.dtype) * norm(scaled)
-        x, error = bicgstab(apply, scaled, allowed, INNER)
+        x, error, _ = bicgstab(apply, scaled, allowed, INNER)
         return jnp.where(error <= 100 * allowed, x, jnp.nan)
 
     def solve(_: Any, b: Array) -> Array:

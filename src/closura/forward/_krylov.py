@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 
 class _State(NamedTuple):
@@ -24,9 +24,9 @@ def norm(v: Float[Array, "..."]) -> Float[Array, ""]:
 
 
 def bicgstab(
-    apply: Callable[[Array], Array], rhs: Float[Array, "..."], tolerance: Any, limit: int
-) -> tuple[Float[Array, "..."], Float[Array, ""]]:
-    """x with |apply(x) - rhs| <= tolerance, and that norm; at most `limit` iterations of two products each.
+    apply: Callable[[Array], Array], rhs: Float[Array, "..."], tolerance: Any, limit: Any
+) -> tuple[Float[Array, "..."], Float[Array, ""], Int[Array, ""]]:
+    """x with |apply(x) - rhs| <= tolerance, that norm, and how many iterations of two products each it took, at most `limit`.
 
     van der Vorst 1992. `apply` need not be symmetric but should be near the identity: it contains the preconditioner.
     What is not finite ends the iteration.
@@ -48,7 +48,7 @@ def bicgstab(
 
     zero, one = jnp.zeros_like(rhs), jnp.ones((), rhs.dtype)
     state = lax.while_loop(unfinished, step, _State(jnp.zeros((), jnp.int32), zero, rhs, zero, zero, one, one, one))
-    return state.x, norm(state.residual)
+    return state.x, norm(state.residual), state.done
 
 
 def _ratio(a: Array, b: Array) -> Array:

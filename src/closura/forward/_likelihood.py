@@ -126,7 +126,8 @@ CACHE = 32_000
 
 def block_size(solves: int, bytes_each: int) -> int:
     """The largest divisor of `solves` that fits the cache; all of them where no useful one does, or size does not matter."""
-    most = min(max(CACHE // bytes_each, 64), solves) if bytes_each else solves
+    # A solve larger than the cache fills the vector units by itself, and in a small block few wait for the slowest.
+    most = min(max(CACHE // bytes_each, 64 if bytes_each < CACHE else 4), solves) if bytes_each else solves
     fitting = next(size for size in range(most, 0, -1) if solves % size == 0)
     return fitting if fitting >= most // 3 else solves
 

@@ -142,7 +142,7 @@ _CURVES: dict[str, dict[str, Any]] = {
 _FIELD = {"chains": 32, "groups": 2, "gradient_chains": 2, "iterations": 600}
 _FIELDS: dict[str, dict[str, Any]] = {
     "basis": _FIELD | {"batch": 32, "inner_steps": 16, "surrogate_rate": 5e-3},
-    "solver": _FIELD | {"chains": 24, "iterations": 300, "settle": 60, "draws": 100},
+    "solver": _FIELD | {"chains": 24, "settle": 100, "draws": 200},
     "fno-supervised": _FIELD | {"batch": 8, "inner_steps": 8, "surrogate_rate": 5e-3},
     "fno-physics": _FIELD | {"batch": 8, "inner_steps": 8, "surrogate_rate": 5e-3},
     "pinn": _FIELD | {"batch": 16, "inner_steps": 16, "surrogate_rate": 5e-3},
