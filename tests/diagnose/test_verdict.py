@@ -350,3 +350,14 @@ def test_a_surrogate_that_fails_one_system_names_it():
     found = judge(run, make_check(), 1.0, {"f": 0.0}, SurrogateError(0.2, 0.9, "B"))
     assert found.converged
     assert "For system B the surrogate is off from the solver by 0.90 times the noise (all: 0.20)" in found.remarks[0]
+
+
+@pytest.mark.parametrize(
+    ("axis", "remedy"), [("time", "raise the problem's snapshots"), ("x", "raise the problem's cells")]
+)
+def test_solutions_that_cannot_be_read_between_their_points(axis, remedy):
+    fine, coarse = (judge(make_run(), make_check(), 1.0, {}, None, {axis: error}) for error in (0.1, 0.4))
+    assert fine.remarks == []
+    assert coarse.converged
+    assert "off by about 0.4 times the noise" in coarse.remarks[0]
+    assert remedy in coarse.remarks[0]

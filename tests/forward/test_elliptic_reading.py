@@ -17,21 +17,16 @@ from closura.forward._stencil import Stencil
 @pytest.mark.usefixtures("float64")
 @pytest.mark.parametrize("domain", [square(17), irregular(1)], ids=["grid", "irregular"])
 def test_grid_residual_is_the_error_of_u(domain):
-    """Preconditioned, for smooth and rough errors alike; by the diagonal, for rough ones."""
+    """For smooth and rough errors alike."""
     problem = make(domain)
     solver, laws, theta = EllipticSolver(problem), known(problem), jnp.asarray(THETA)
     u = solve(problem)
-    run = jax.jit(lambda u, way: solver.grid_residual(theta, laws, u[:, None], way), static_argnums=1)
-    for way in (True, False):
-        assert np.abs(run(jnp.asarray(u), way)).max() < 1e-9
-    random = np.random.default_rng(0).normal(size=len(u))
-    for rough, change in ((False, np.prod(np.sin(np.pi * problem.points), axis=1)), (True, random)):
+    run = jax.jit(lambda u: solver.grid_residual(theta, laws, u[:, None]))
+    assert np.abs(run(jnp.asarray(u))).max() < 1e-9
+    rough = np.random.default_rng(0).normal(size=len(u))
+    for change in (np.prod(np.sin(np.pi * problem.points), axis=1), rough):
         change = np.where(problem.dirichlet, 0.0, 1e-5 * change)
-        smooth, scaled = (
-            np.linalg.norm(run(jnp.asarray(u + change), way)) / np.linalg.norm(change) for way in (True, False)
-        )
-        assert 0.6 < smooth < 1.7
-        assert (0.6 < scaled < 1.7) if rough else scaled < 0.1
+        assert 0.6 < np.linalg.norm(run(jnp.asarray(u + change))) / np.linalg.norm(change) < 1.7
 
 
 @pytest.mark.usefixtures("float64")

@@ -1,5 +1,6 @@
 """The Fourier neural operator: transforms against NumPy's, both signs of every mode, points on demand."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
@@ -14,8 +15,8 @@ pytestmark = pytest.mark.usefixtures("float64")
 
 
 def waves(*points, modes):
-    axes = [np.arange(n) / n for n in points]
-    return Waves(jnp.asarray(np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1)), [modes] * len(points))
+    phases = [np.arange(n) / n for n in points]
+    return Waves(phases, [phase[:, None] for phase in phases], modes)
 
 
 def smooth(field, modes):
@@ -31,7 +32,7 @@ def smooth(field, modes):
 @pytest.mark.parametrize("points", [(16,), (17,), (12, 15), (15, 12)])
 def test_there_and_back_keeps_exactly_the_retained_modes(points):
     grid, field = waves(*points, modes=4), np.random.default_rng(0).normal(size=(*points, 3))
-    np.testing.assert_allclose(grid.synthesise(*grid.analyse(jnp.asarray(field))), smooth(field, 4), atol=1e-12)
+    np.testing.assert_allclose(grid.synthesise(grid.analyse(jnp.asarray(field))), smooth(field, 4), atol=1e-12)
 
 
 def test_coefficients_are_those_of_the_fast_transform():
@@ -48,7 +49,7 @@ def test_waves_that_run_either_way_pass_a_layer(sign):
     grid, layer = waves(16, 16, modes=3), Layer((5, 3), 1, jr.key(0))
     x, y = np.meshgrid(2 * np.pi * np.arange(16) / 16, 2 * np.pi * np.arange(16) / 16, indexing="ij")
     field = jnp.asarray(np.sin(x + sign * y)[..., None])
-    out = layer(grid, field) - field @ layer.weight
+    out = grid.synthesise(layer.convolved(grid.analyse(field)))
     gain = (layer.real[2 + sign, 1, 0, 0], layer.imaginary[2 + sign, 1, 0, 0])
     # Along the last axis the wave number is positive: sin(x - y) is minus the wave that runs the other way.
     phase = y + sign * x
@@ -59,12 +60,33 @@ def test_waves_that_run_either_way_pass_a_layer(sign):
 def test_a_layer_does_not_care_where_a_periodic_grid_begins():
     grid, layer = waves(12, 10, modes=3), Layer((5, 3), 2, jr.key(0))
     field = jr.normal(jr.key(1), (12, 10, 2))
+
+    def applied(field):
+        return grid.synthesise(layer.convolved(grid.analyse(field))) + layer.local(field)
+
     moved = jnp.roll(field, (3, 4), axis=(0, 1))
-    np.testing.assert_allclose(layer(grid, moved), jnp.roll(layer(grid, field), (3, 4), axis=(0, 1)), atol=1e-12)
+    np.testing.assert_allclose(applied(moved), jnp.roll(applied(field), (3, 4), axis=(0, 1)), atol=1e-12)
 
 
-def network(points=(20,), **sizes):
-    made = FNO(3, 2, points, [False] * len(points), jr.key(0), **{"width": 6, "modes": 4, "depth": 2} | sizes)
+def test_a_network_is_the_same_function_on_every_grid():
+    """The points asked for do not take part in the work: a finer grid of the same period shows the same function."""
+    coarse, fine = (FNO(3, 2, (n,), [True], jr.key(0), width=6, modes=4, depth=3) for n in (40, 80))
+    coarse, fine = (eqx.tree_at(lambda n: n.out, made, eqx.nn.Linear(6, 2, key=jr.key(1))) for made in (coarse, fine))
+    x = jnp.asarray([0.3, -0.2, 1.0])
+    assert coarse.work.coordinates.shape == fine.work.coordinates.shape == (16, 2)
+    assert np.ptp(coarse(x), axis=0).min() > 0.1
+    np.testing.assert_allclose(coarse(x), fine(x)[::2], atol=1e-12)
+
+
+def test_on_a_circle_the_ends_meet():
+    made = network((40,), periodic=True)
+    field = made(jnp.asarray([0.3, -0.2, 1.0]))
+    steps = np.abs(np.diff(np.concatenate([field, field[:1]]), axis=0))
+    assert np.all(steps[-1] <= 2 * steps[:-1].max(axis=0))
+
+
+def network(points=(20,), periodic=False, **sizes):
+    made = FNO(3, 2, points, [periodic] * len(points), jr.key(0), **{"width": 6, "modes": 4, "depth": 2} | sizes)
     return jax.tree.map(lambda a: a + 0.1 * jr.normal(jr.key(1), a.shape) if a.ndim < 3 else a, made)
 
 
@@ -84,7 +106,7 @@ def test_some_points_are_those_of_the_whole(points):
 
 
 def test_a_grid_too_coarse_for_its_modes():
-    message = r"a grid of 13 points .* too coarse for 8 modes; use at most 6, or a finer grid"
+    message = r"a grid of 13 points .* too coarse for 8 modes along each axis; use at most 6, or a finer grid"
     with pytest.raises(ProblemError, match=message):
         FNO(3, 2, (10,), [False], jr.key(0), modes=8)
 

@@ -8,6 +8,7 @@ import numpy as np
 from ..sampling import ESS_LEAST, RHAT_LIMIT
 
 SURROGATE_LIMIT = 0.5
+READING_LIMIT = 0.2
 # With so many failed proposals every other complaint has this one cause.
 HOPELESS = 0.95
 MAKE_SOLVABLE = "narrow the priors, lower dt, or choose a stiff integrator"
@@ -41,10 +42,15 @@ class SurrogateError(NamedTuple):
 
 
 def judge(
-    run: Any, check: Any, chi_square: float, outside: dict[str, float], surrogate_error: SurrogateError | None = None
+    run: Any,
+    check: Any,
+    chi_square: float,
+    outside: dict[str, float],
+    surrogate_error: SurrogateError | None = None,
+    reading: dict[str, float] | None = None,
 ) -> Verdict:
-    """Of a run, from its convergence figures, its mean squared standardised residual, calls outside the tables, and how far
-    a surrogate is from the solver."""
+    """Of a run, from its convergence figures, its mean squared standardised residual, calls outside the tables, how far a
+    surrogate is from the solver, and how well solutions are read between points of their grid (by axis, over the noise)."""
     verdict, settings = Verdict(), run.settings
     if run.diverged is not None:
         verdict.problems.append(f"{run.diverged} What follows is where the run stood before.")
@@ -69,6 +75,12 @@ def judge(
         if share > 1e-3:
             verdict.remarks.append(
                 f"{share:.1%} of the calls of closure {name!r} lie outside its table, where it continues as a straight line."
+            )
+    for axis, error in (reading or {}).items():
+        if error > READING_LIMIT:
+            verdict.remarks.append(
+                f"Observations lie between the {'snapshots' if axis == 'time' else 'nodes'} of the solution, and reading it there is "
+                f"off by about {error:.2g} times the noise: raise the problem's {'snapshots' if axis == 'time' else 'cells'}."
             )
     if run.diverged is not None:
         failed = 0.0  # that has been said

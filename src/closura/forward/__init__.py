@@ -5,6 +5,7 @@ from ._evolution import EvolutionSolver as EvolutionSolver
 from ._likelihood import Likelihood as Likelihood
 from ._likelihood import likelihood as likelihood
 from ._likelihood import solve_many as solve_many
+from ._methods import in_strip as in_strip
 from ._methods import solver as solver
 from ._methods import stencil as stencil
 from ._networks import Units as Units

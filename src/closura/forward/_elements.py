@@ -24,8 +24,6 @@ class Operator(Protocol):
 
     def transposed(self) -> "Operator": ...
 
-    def diagonal(self) -> Array: ...
-
 
 @runtime_checkable
 class Elements(Protocol):
@@ -71,9 +69,6 @@ class FivePoint(NamedTuple):
             jnp.pad(self.y_down[:, 1:], after[::-1]),
             jnp.pad(self.y_up[:, :-1], before[::-1]),
         )
-
-    def diagonal(self) -> Float[Array, "row column"]:
-        return self.here
 
 
 class Grid:
@@ -171,9 +166,6 @@ class Rows(NamedTuple):
 
     def transposed(self) -> "Rows":
         return self._replace(value=_padded(self.value.reshape(-1))[self.back])
-
-    def diagonal(self) -> Float[Array, " free"]:
-        return self.here
 
 
 class Triangles:

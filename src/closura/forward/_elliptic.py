@@ -129,21 +129,17 @@ class EllipticSolver:
         theta: Float[Array, " parameter"],
         laws: Closures,
         states: Float[Array, "node 1"],
-        preconditioned: bool = True,
     ) -> Float[Array, "condition 1"]:
         """How far nodal values miss the discrete equations at the free nodes, in units of u.
 
-        Preconditioned by the inverse Laplacian it is the error of u to first order, whatever its wavelength; otherwise
-        each equation is divided by its diagonal, which sees smooth errors h^2 times weaker than rough ones. Values at the
-        boundary are taken as they are.
+        Preconditioned by the inverse Laplacian, so that it is the error of u to first order, whatever its wavelength (over
+        their diagonal the equations see smooth errors h^2 times weaker than rough ones). Values at the boundary are taken
+        as they are.
         """
         equation, u = self._equation(theta, laws), states[:, 0]
-        a, slope = equation.coefficient(u)
+        a, _ = equation.coefficient(u)
         residual = self.mesh.flux(a, u) - equation.load
-        if preconditioned:
-            return equation.scaling(lax.stop_gradient(a)).solve(self.mesh, residual).reshape(-1, 1)
-        diagonal = self.mesh.derivative(a, jnp.zeros_like(slope), u).diagonal()
-        return (residual / lax.stop_gradient(diagonal)).reshape(-1, 1)
+        return equation.scaling(lax.stop_gradient(a)).solve(self.mesh, residual).reshape(-1, 1)
 
     def point_residual(
         self,

@@ -15,6 +15,7 @@ from ..problem._closure import Closures
 from ..problem._integrators import Rhs, State
 from ._adaptive import solve_adaptive
 from ._slopes import time_slopes
+from ._solver import either
 from ._stencil import Stencil, lagrange
 
 
@@ -157,8 +158,8 @@ class EvolutionSolver:
             else:
                 # Instead of leaping into what nobody asks for, do the first leap again, which is finite where the solve is.
                 goes = i < last
-                moved = leap(_where(goes, carry, start), jnp.where(goes, i * stride, 0.0))
-                carry = _where(goes, moved, carry)
+                moved = leap(either(goes, carry, start), jnp.where(goes, i * stride, 0.0))
+                carry = either(goes, moved, carry)
             return carry, carry
 
         return lax.scan(keep, start, jnp.arange(self.count or problem.snapshots, dtype=float))[1]
@@ -169,25 +170,22 @@ class EvolutionSolver:
         return solve_adaptive(scheme, rhs, start, float(times[0]), kept, float(times[-1]), self.backward)  # type: ignore[arg-type]
 
 
-def _where(condition: Array, one: Any, other: Any) -> Any:
-    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), one, other)
-
-
 def stencil(
-    problem: Evolution, places: Float[np.ndarray, "system observation 2"]
+    problem: Evolution, places: Float[np.ndarray, "system observation 2"], every: tuple[int, int] = (1, 1)
 ) -> tuple[Int[np.ndarray, "system observation near"], Float[np.ndarray, "system observation near"]]:
     """Points of the grid that a place (t, x) is read from, and their weights.
 
-    The point itself where every place falls on one, else cubic interpolation in time, in x, or in both.
+    The point itself where every place falls on one, else cubic interpolation in time, in x, or in both; from `every` so
+    many-th snapshot and node.
     """
-    axes = [_along(places[..., axis], problem, axis) for axis in (0, 1)]
+    axes = [_along(places[..., axis], problem, axis, every[axis]) for axis in (0, 1)]
     (time, time_weight), (x, x_weight) = axes
     node = time[..., :, None] * problem.shape[1] + x[..., None, :]
     weight = time_weight[..., :, None] * x_weight[..., None, :]
     return node.reshape(*places.shape[:-1], -1), weight.reshape(*places.shape[:-1], -1)
 
 
-def _along(at: np.ndarray, problem: Evolution, axis: int) -> tuple[np.ndarray, np.ndarray]:
+def _along(at: np.ndarray, problem: Evolution, axis: int, every: int) -> tuple[np.ndarray, np.ndarray]:
     """Nodes and weights along one axis."""
     low, high = problem.bounds[axis]
     outside = at[(at < low - 1e-6 * (high - low)) | (at > high + 1e-6 * (high - low))]
@@ -201,7 +199,7 @@ def _along(at: np.ndarray, problem: Evolution, axis: int) -> tuple[np.ndarray, n
     nearest = np.round(place).astype(int)
     if np.all(np.abs(place - nearest) < 1e-4):
         return (nearest % count if periodic else nearest)[..., None], np.ones((*place.shape, 1))
-    first = np.floor(place).astype(int) - 1
-    first = first if periodic else np.clip(first, 0, count - 4)
-    node = first[..., None] + np.arange(4)
-    return node % count if periodic else node, lagrange(place - first)
+    first = np.floor(place / every).astype(int) - 1
+    first = first if periodic else np.clip(first, 0, (count - 1) // every - 3)
+    node = every * (first[..., None] + np.arange(4))
+    return node % count if periodic else node, lagrange(place / every - first)

@@ -1,8 +1,9 @@
 """Fourier neural operator on a regular grid of any dimension.
 
 Weights are real (a complex weight is a pair), every retained mode has both its signs, coordinates enter as channels, and
-axes that are not periodic are padded. Few modes of many points are kept, so transforms are products with small matrices:
-faster here than fast Fourier transforms, and the last layer can be asked for a few points only.
+axes that are not periodic are padded. Layers work on a grid just fine enough for their modes; what leaves the network is
+carried along at the points that are asked for, be they the whole grid or a few. Few modes of many points are kept, so
+transforms are products with small matrices: faster here than fast Fourier transforms.
 """
 
 import functools
@@ -19,39 +20,36 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from ..problem import ProblemError
 
 PADDING = 0.25
+FINENESS = 4  # points of the working grid a mode
 Points = tuple[Int[Array, " row"], ...]  # an index along every axis
+Spectrum = tuple[Float[Array, "*mode channel"], Float[Array, "*mode channel"]]  # real and imaginary parts
 
 
 class Waves(eqx.Module):
-    """A grid: its coordinates, and cosines and sines of the retained modes along each axis. Nothing here is trained."""
+    """A grid: its coordinates as channels, and cosines and sines of the retained modes along each axis. Not trained."""
 
-    coordinates: Float[Array, "*point axis"]
+    coordinates: Float[Array, "*point coordinate"]
     cosine: tuple[Float[Array, "point mode"], ...]
     sine: tuple[Float[Array, "point mode"], ...]
 
-    def __init__(self, coordinates: Float[Array, "*point axis"], modes: Sequence[int]):
-        points = coordinates.shape[:-1]
-        if any(2 * m > n for m, n in zip(modes, points)):
-            raise ProblemError(
-                f"a grid of {' x '.join(map(str, points))} points (padding included) is too coarse for "
-                f"{' x '.join(map(str, modes))} modes; use at most {' x '.join(str(n // 2) for n in points)}, or a finer grid"
-            )
-        cosines, sines = [], []
-        for axis, (n, m) in enumerate(zip(points, modes)):
-            # The field is real: along the last axis negative modes are the conjugates of positive ones.
-            numbers = np.arange(m) if axis == len(points) - 1 else np.arange(1 - m, m)
-            angle = 2 * np.pi * np.outer(np.arange(n), numbers) / n
-            cosines.append(jnp.asarray(np.cos(angle), float))
-            sines.append(jnp.asarray(np.sin(angle), float))
-        self.coordinates, self.cosine, self.sine = coordinates, tuple(cosines), tuple(sines)
+    def __init__(self, phases: Sequence[np.ndarray], channels: Sequence[np.ndarray], modes: int):
+        """Of each axis: where its points are in the period, from 0 to 1, and what channels say of them."""
+        picked = np.meshgrid(*(np.arange(len(phase)) for phase in phases), indexing="ij")
+        self.coordinates = jnp.asarray(np.concatenate([c[i] for c, i in zip(channels, picked)], axis=-1), float)
+        last = len(phases) - 1
+        # The field is real: along the last axis negative modes are the conjugates of positive ones.
+        numbers = [np.arange(modes) if axis == last else np.arange(1 - modes, modes) for axis in range(last + 1)]
+        angles = [2 * np.pi * np.outer(phase, number) for phase, number in zip(phases, numbers)]
+        self.cosine = tuple(jnp.asarray(np.cos(angle), float) for angle in angles)
+        self.sine = tuple(jnp.asarray(np.sin(angle), float) for angle in angles)
 
     @property
     def counts(self) -> tuple[int, ...]:
         """Coefficients along each axis."""
         return tuple(c.shape[1] for c in self.cosine)
 
-    def analyse(self, field: Float[Array, "*point channel"]) -> tuple[Array, Array]:
-        """Real and imaginary parts of the retained coefficients, (*mode, channel)."""
+    def analyse(self, field: Float[Array, "*point channel"]) -> Spectrum:
+        """The retained coefficients of a field on a grid that divides the period evenly."""
         real, imaginary = field, None
         for axis in reversed(range(len(self.cosine))):
             scale = 1 / field.shape[axis]
@@ -66,8 +64,9 @@ class Waves(eqx.Module):
         assert imaginary is not None
         return real, imaginary
 
-    def synthesise(self, real: Array, imaginary: Array, at: Points | None = None) -> Float[Array, "*point channel"]:
+    def synthesise(self, spectrum: Spectrum, at: Points | None = None) -> Float[Array, "*point channel"]:
         """The real field with these coefficients, (*point, channel); with `at` at some points only, (row, channel)."""
+        real, imaginary = spectrum
         last = len(self.cosine) - 1
         twice = jnp.where(jnp.arange(self.counts[last]) == 0, 1.0, 2.0)
         for axis in range(last + 1):
@@ -101,8 +100,34 @@ def _at(field: Float[Array, "row mode ..."], matrix: Float[Array, "row mode"]) -
     return jnp.einsum("rm,rm...->r...", matrix, field)
 
 
+def grids(points: Sequence[int], periodic: Sequence[bool], modes: int | None) -> tuple[Waves, Waves]:
+    """The grid that layers work on, and the grid of the problem within the same periods."""
+    padded = [n if wraps else n + int(np.ceil(PADDING * n)) for n, wraps in zip(points, periodic)]
+    most = [n // 2 for n in padded]
+    modes = modes or min(12, *most)
+    if modes > min(most):
+        raise ProblemError(
+            f"a grid of {' x '.join(map(str, padded))} points (padding included) is too coarse for {modes} modes along each "
+            f"axis; use at most {min(most)}, or a finer grid"
+        )
+    work = [np.arange(min(n, FINENESS * modes)) / min(n, FINENESS * modes) for n in padded]
+    given = [np.arange(n) / m for n, m in zip(points, padded)]
+    ends = [phase[-1] for phase in given]
+
+    def channels(phases: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """From -1 to 1 over the points given; on a circle where an axis is periodic."""
+        return [
+            np.stack([np.cos(2 * np.pi * s), np.sin(2 * np.pi * s)], -1)
+            if wraps
+            else (2 * s / max(end, 1e-9) - 1)[:, None]
+            for s, wraps, end in zip(phases, periodic, ends)
+        ]
+
+    return Waves(work, channels(work), modes), Waves(given, channels(given), modes)
+
+
 class Layer(eqx.Module):
-    """x -> activation(K x + W x + b), with K a convolution given by its retained modes."""
+    """x -> K x + W x + b, with K a convolution given by its retained modes and W a matrix at every point."""
 
     real: Float[Array, "*mode into out"]
     imaginary: Float[Array, "*mode into out"]
@@ -117,14 +142,15 @@ class Layer(eqx.Module):
         self.weight = size * jr.normal(keys[2], (width, width))
         self.bias = jnp.zeros(width)
 
-    def __call__(self, waves: Waves, field: Array, at: Points | None = None) -> Array:
-        real, imaginary = waves.analyse(field)
-        mixed = (
+    def convolved(self, spectrum: Spectrum) -> Spectrum:
+        real, imaginary = spectrum
+        return (
             _mix(real, self.real) - _mix(imaginary, self.imaginary),
             _mix(imaginary, self.real) + _mix(real, self.imaginary),
         )
-        there = field if at is None else field[at]
-        return waves.synthesise(*mixed, at) + there @ self.weight + self.bias
+
+    def local(self, field: Float[Array, "*point into"]) -> Float[Array, "*point out"]:
+        return field @ self.weight + self.bias
 
 
 def _mix(coefficients: Float[Array, "*mode into"], weight: Float[Array, "*mode into out"]) -> Array:
@@ -138,7 +164,8 @@ class FNO(eqx.Module):
     layers: list[Layer]
     narrow: eqx.nn.Linear
     out: eqx.nn.Linear
-    waves: Waves
+    work: Waves
+    given: Waves
     points: tuple[int, ...] = eqx.field(static=True)
 
     def __init__(
@@ -154,13 +181,10 @@ class FNO(eqx.Module):
         depth: int = 4,
     ):
         keys = jr.split(key, depth + 3)
-        padded = [n if wraps else n + int(np.ceil(PADDING * n)) for n, wraps in zip(points, periodic)]
         self.points = tuple(points)
-        axes = [2 * np.arange(m) / max(1, n - 1) - 1 for n, m in zip(points, padded)]
-        coordinates = jnp.asarray(np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1), float)
-        self.waves = Waves(coordinates, [modes or min(12, *(n // 2 for n in padded))] * len(padded))
-        self.lift = eqx.nn.Linear(channels + len(padded), width, key=keys[0])
-        self.layers = [Layer(self.waves.counts, width, k) for k in keys[1 : depth + 1]]
+        self.work, self.given = grids(points, periodic, modes)
+        self.lift = eqx.nn.Linear(channels + self.given.coordinates.shape[-1], width, key=keys[0])
+        self.layers = [Layer(self.work.counts, width, k) for k in keys[1 : depth + 1]]
         self.narrow = eqx.nn.Linear(width, width, key=keys[-2])
         out = eqx.nn.Linear(width, outputs, key=keys[-1])
         self.out = eqx.tree_at(lambda o: (o.weight, o.bias), out, replace_fn=jnp.zeros_like)  # start from nothing added
@@ -169,19 +193,24 @@ class FNO(eqx.Module):
         self, channels: Float[Array, " channel"], rows: Int[Array, " row"] | None = None
     ) -> Float[Array, "*point out"]:
         """Fields on the grid; with `rows`, numbers of points in the order of the grid, only there."""
-        waves = jax.lax.stop_gradient(self.waves)
+        work, given = jax.lax.stop_gradient((self.work, self.given))
         at = None if rows is None else jnp.unravel_index(rows, self.points)
+        inside = self._lifted(channels, work.coordinates)
+        asked = self._lifted(channels, given.coordinates if at is None else given.coordinates[at])
+        for layer in self.layers[:-1]:
+            spectrum = layer.convolved(work.analyse(inside))
+            inside = jax.nn.silu(work.synthesise(spectrum) + layer.local(inside))
+            asked = jax.nn.silu(given.synthesise(spectrum, at) + layer.local(asked))
+        last = self.layers[-1]
+        asked = given.synthesise(last.convolved(work.analyse(inside)), at) + last.local(asked)
+        asked = jax.nn.silu(_linear(self.narrow.weight, self.narrow.bias, asked))
+        return _linear(self.out.weight, self.out.bias, asked)
+
+    def _lifted(self, channels: Array, coordinates: Float[Array, "*point coordinate"]) -> Float[Array, "*point width"]:
+        """Constant channels are lifted once, not at every point."""
         count = channels.shape[0]
-        # Constant channels are lifted once, not at every point.
         constant = _linear(self.lift.weight[:, :count], self.lift.bias, channels)
-        field = constant + waves.coordinates @ self.lift.weight[:, count:].T
-        for place, layer in enumerate(self.layers):
-            last = place == len(self.layers) - 1
-            field = layer(waves, field, at if last else None)
-            field = field if last else jax.nn.silu(field)
-        field = jax.nn.silu(_linear(self.narrow.weight, self.narrow.bias, field))
-        field = _linear(self.out.weight, self.out.bias, field)
-        return field if rows is not None else field[tuple(slice(n) for n in self.points)]
+        return constant + coordinates @ self.lift.weight[:, count:].T
 
 
 def _linear(weight: Float[Array, "out into"], bias: Any, x: Float[Array, "*point into"]) -> Float[Array, "*point out"]:

@@ -160,8 +160,8 @@ class Solver:
         def leap_or_hold(carry: Any, steps: Array) -> tuple[Any, Any]:
             # Instead of leaping into what nobody asks for, do the first leap again, which is finite where the solve is.
             goes = steps[0] < stride * hold  # type: ignore[operator]
-            moved, _ = leap(_where(goes, carry, first), jnp.where(goes, steps, steps - steps[0]))
-            carry = _where(goes, moved, carry)
+            moved, _ = leap(either(goes, carry, first), jnp.where(goes, steps, steps - steps[0]))
+            carry = either(goes, moved, carry)
             return carry, scheme.state(carry)  # type: ignore[attr-defined]
 
         first = scheme.start(rhs, jnp.asarray(t0, float), start)  # type: ignore[attr-defined]
@@ -187,7 +187,8 @@ class Solver:
         return solve_adaptive(problem.integrator, rhs, start, begin, times, end, self.backward)  # type: ignore[arg-type]
 
 
-def _where(condition: Array, one: Any, other: Any) -> Any:
+def either(condition: Array, one: Any, other: Any) -> Any:
+    """`where` for trees."""
     return jax.tree.map(lambda a, b: jnp.where(condition, a, b), one, other)
 
 

@@ -17,6 +17,7 @@ from ..forward import solve_many
 from ..learning import Run
 from ..problem import Closure, Known, Problem, ProblemError, observed_columns, prepare, unit_scaling
 from ..show import ClosureView
+from ._reading import reading_error
 from ._result import Result
 from ._spot_check import spot_check
 
@@ -44,7 +45,8 @@ def collect(run: Run, truth: Truth | None = None, context: dict[str, Any] | None
     chi_square = _chi_square(run, paths["draws"])
     outside = run.outside()
     spot, surrogate_error = spot_check(run, paths, truth)
-    verdict = judge(run, check, chi_square, outside, surrogate_error)
+    reading = reading_error(run.problem, run.data, paths["fit"].mean(axis=0))
+    verdict = judge(run, check, chi_square, outside, surrogate_error, reading)
     metrics = (
         _metrics(run, truth, check, context, paths)
         | {n: _number(x) for n, x in spot.items()}
