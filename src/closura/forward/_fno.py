@@ -104,7 +104,7 @@ def grids(points: Sequence[int], periodic: Sequence[bool], modes: int | None) ->
     """The grid that layers work on, and the grid of the problem within the same periods."""
     padded = [n if wraps else n + int(np.ceil(PADDING * n)) for n, wraps in zip(points, periodic)]
     most = [n // 2 for n in padded]
-    modes = modes or min(12, *most)
+    modes = modes or min(12 if len(points) == 1 else 8, *most)
     if modes > min(most):
         raise ProblemError(
             f"a grid of {' x '.join(map(str, padded))} points (padding included) is too coarse for {modes} modes along each "
