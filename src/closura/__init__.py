@@ -22,16 +22,22 @@ from .problem import DataError as DataError
 from .problem import Dirichlet as Dirichlet
 from .problem import Elliptic as Elliptic
 from .problem import Evolution as Evolution
+from .problem import Gamma as Gamma
+from .problem import HalfNormal as HalfNormal
 from .problem import Interval as Interval
 from .problem import Known as Known
 from .problem import Leapfrog as Leapfrog
+from .problem import LogNormal as LogNormal
 from .problem import Mesh as Mesh
 from .problem import Neumann as Neumann
+from .problem import Normal as Normal
 from .problem import Observations as Observations
 from .problem import Positive as Positive
 from .problem import ProblemError as ProblemError
 from .problem import Real as Real
 from .problem import Rectangle as Rectangle
+from .problem import TruncatedNormal as TruncatedNormal
+from .problem import Uniform as Uniform
 from .problem import read_table as read_table
 from .result import Result as Result
 

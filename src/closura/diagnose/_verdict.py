@@ -157,13 +157,16 @@ def _judge_chains(verdict: Verdict, run: Any, check: Any) -> None:
 
 
 def _name(run: Any, index: int) -> str:
-    """Which scalar the convergence figures mean: theta first, then mu, then log tau."""
+    """Which scalar the convergence figures mean: theta first, then mu, log tau, and what correlations come from."""
     labels, systems = run.problem.parameters.labels, run.data.systems
     count = len(labels)
     if index < len(systems) * count:
         return f"{labels[index % count]} of system {systems[index // count]}"
     index -= len(systems) * count
-    return f"{'mean' if index < count else 'log variance'} of {labels[index % count]} in the population"
+    if index < 2 * count:
+        return f"{'mean' if index < count else 'log variance'} of {labels[index % count]} in the population"
+    one, other = [(i, j) for i in range(count) for j in range(i)][index - 2 * count]
+    return f"correlation of {labels[other]} and {labels[one]} in the population"
 
 
 def _judge_sampler(verdict: Verdict, settings: Any) -> None:

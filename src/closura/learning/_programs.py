@@ -280,11 +280,7 @@ def _newcomers(keys: GroupKeys, population: Population, theta: Array, phi: Any, 
     def one_group(key: PRNGKeyArray, theta: Array, phi: Any) -> Array:
         (noise,) = uniforms(key, theta.shape)
 
-        def one_chain(noise: Array, phi: Any) -> Array:
-            mean, variance = population.moments(phi)
-            return mean + jnp.sqrt(variance) * noise
-
-        return jax.vmap(one_chain)(normal(noise), phi)
+        return jax.vmap(population.scatter)(phi, normal(noise))
 
     return jax.vmap(one_group)(for_noise, theta, phi)
 

@@ -62,7 +62,8 @@ class Run:
         settings.check_size(len(data.systems), len(problem.parameters))
         self.began = time.perf_counter()
         self.problem, self.data, self.settings = problem, check_data(problem, data), settings
-        target, prior = likelihood(problem, self.data), population(problem.parameters, settings.hierarchy)
+        target = likelihood(problem, self.data)
+        prior = population(problem.parameters, settings.hierarchy, settings.population == "full")
         seen = likelihood(problem, self.data, settings.forward, **settings.network)
         seen = seen if seen.forward.trained else target
         systems, count = len(data.systems), len(problem.parameters)
@@ -169,8 +170,7 @@ class Run:
 
         def draw(above: Array, below: Array) -> tuple[Array, Any]:
             phi = prior.draw(above)
-            mean, variance = prior.moments(phi)
-            return mean + jnp.sqrt(variance) * below, phi
+            return prior.scatter(phi, below), phi
 
         keys, count = jr.split(key, groups + 1), prior.mean.shape[0]
         stream = uniforms(keys[0], (groups, each, 2, count), (groups, each, systems, count))
@@ -307,7 +307,7 @@ class Run:
 
     def convergence(self) -> Any:
         """Of every theta and phi; on every so-many-th draw where there are very many numbers."""
-        scalars = [a.reshape(*a.shape[:2], -1) for a in (self.theta(), *self.phi())]
+        scalars = [a.reshape(*a.shape[:2], -1) for a in (self.theta(), *self.phi()) if a is not None]
         joined = np.concatenate(scalars, axis=2)
         apart = max(1, min(joined.shape[1] // 100, joined.size // DIAGNOSED_NUMBERS))
         return convergence(joined[:, ::apart], self.groups)

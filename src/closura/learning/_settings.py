@@ -29,6 +29,9 @@ class Given(BaseModel):
         "solver", description="what chains see: the solver, or a network trained while they run"
     )
     hierarchy: bool = Field(True, description="infer the population; false puts a fixed prior on every system")
+    population: Literal["diagonal", "full"] = Field(
+        "diagonal", description="parameters vary between systems each on its own, or together (correlations inferred)"
+    )
     chains: int = Field(64, ge=1, description="chains in all, split evenly into groups")
     groups: int = Field(4, ge=1, description="groups of chains that share neither preconditioner nor starting point")
     blocks: Literal["system", "joint"] = Field(
@@ -101,6 +104,18 @@ class Settings(Given):
     def _check_exact(self) -> "Settings":
         if self.corrected and not self.metropolis:
             raise ValueError("exact=True corrects by accepting and rejecting, which metropolis=False forbids; drop one")
+        return self
+
+    @model_validator(mode="after")
+    def _check_population(self) -> "Settings":
+        if self.population == "full" and not self.hierarchy:
+            raise ValueError(
+                "population='full' says how systems vary together, and hierarchy=False infers no population; drop one"
+            )
+        if self.population == "full" and self.blocks == "joint":
+            raise ValueError(
+                "blocks='joint' is the published sampler, whose population is diagonal; use blocks='system'"
+            )
         return self
 
     @model_validator(mode="after")

@@ -1,6 +1,9 @@
 """Populations: p(phi) and p(theta | phi)."""
 
+from ._correlation import correlation_factor as correlation_factor
+from ._population import Correlated as Correlated
 from ._population import Diagonal as Diagonal
+from ._population import Effects as Effects
 from ._population import Independent as Independent
 from ._population import Phi as Phi
 from ._population import Population as Population

@@ -1,28 +1,47 @@
 """Populations: what the systems have in common before their own data speak.
 
 `Diagonal` is the paper's:  theta_k ~ N(mu, diag tau),  mu ~ N(m_mu, s_mu),  log tau ~ N(m_tau, s_tau),
-with tau, s_mu, s_tau variances. `Independent` fixes the prior instead: theta_k ~ N(m_mu, s_mu + exp(m_tau)).
+with tau, s_mu, s_tau variances. `Correlated` has any covariance, its correlations under an LKJ prior. In both, mu may have
+another prior, and covariates may shift the mean of a system. `Independent` fixes the prior instead.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..problem import Parameters
+from ._correlation import correlation_factor, inverse_factor, log_lkj
 from ._random import normal, uniforms
+from ._slice import NUMBERS, slice_draw
 
 TRIES = 5
+Densities = tuple[Callable[[Array], Array] | None, ...]
 
 
 class Phi(NamedTuple):
-    """Population mean and log variance, one a parameter."""
+    """Population mean and log variance, one a parameter; how covariates shift the mean; and what correlations come from.
+
+    The last two are None where there are no covariates, or no correlations.
+    """
 
     mu: Float[Array, "*chain parameter"]
     log_tau: Float[Array, "*chain parameter"]
+    slope: Any = None  # (*chain, effect)
+    bond: Any = None  # (*chain, pair)
+
+
+class Effects(eqx.Module):
+    """Which covariate shifts which parameter, and the covariates: standardised, (system, effect)."""
+
+    value: Float[Array, "system effect"]
+    variance: Float[Array, " effect"]  # of the shift by one standard deviation of a covariate, before data
+    parameter: tuple[int, ...] = eqx.field(static=True)
 
 
 class Diagonal(eqx.Module):
@@ -32,6 +51,8 @@ class Diagonal(eqx.Module):
     mean_variance: Float[Array, " parameter"]
     log_variance: Float[Array, " parameter"]
     log_variance_variance: Float[Array, " parameter"]
+    log_densities: Densities = eqx.field(static=True, default=())
+    effects: Effects | None = None
 
     hierarchical = True
 
@@ -40,38 +61,179 @@ class Diagonal(eqx.Module):
         """Of a system drawn from a population of typical spread."""
         return self.mean_variance + jnp.exp(self.log_variance)
 
+    @property
+    def bonds(self) -> int:
+        return 0
+
     def draw(self, normal: Float[Array, "2 parameter"]) -> Phi:
-        """The population of the hyperprior that standard normal numbers stand for."""
+        """The population of the hyperprior (about) that standard normal numbers stand for; without shifts and correlations."""
         mu = self.mean + jnp.sqrt(self.mean_variance) * normal[0]
-        return Phi(mu, self.log_variance + jnp.sqrt(self.log_variance_variance) * normal[1])
+        log_tau = self.log_variance + jnp.sqrt(self.log_variance_variance) * normal[1]
+        slope = None if self.effects is None else jnp.zeros(len(self.effects.parameter))
+        return Phi(mu, log_tau, slope, jnp.zeros(self.bonds) if self.bonds else None)
 
     def log_hyperprior(self, phi: Phi) -> Float[Array, ""]:
-        return _log_normal(phi.mu, self.mean, self.mean_variance) + _log_normal(
-            phi.log_tau, self.log_variance, self.log_variance_variance
-        )
+        total = _log_normal(phi.log_tau, self.log_variance, self.log_variance_variance)
+        total += jnp.sum(_log_each(phi.mu, self.mean, self.mean_variance, self.log_densities))
+        if self.effects is not None:
+            total += _log_normal(phi.slope, 0.0, self.effects.variance)
+        return total
 
-    def moments(self, phi: Phi) -> tuple[Array, Array]:
-        """Mean and variance of theta given phi."""
-        return phi.mu, jnp.exp(phi.log_tau)
+    def centers(self, phi: Phi) -> Float[Array, "#system parameter"]:
+        """The mean of every system (one row where all have the same)."""
+        if self.effects is None:
+            return phi.mu[None]
+        shift = self.effects.value * phi.slope
+        return phi.mu + shift @ jax.nn.one_hot(np.array(self.effects.parameter), self.mean.shape[0])
+
+    def whitening(self, phi: Phi) -> tuple[Float[Array, "parameter parameter"], Float[Array, ""]]:
+        """The inverse of the covariance's factor, and the log determinant of that factor."""
+        return jnp.diag(jnp.exp(-0.5 * phi.log_tau)), 0.5 * jnp.sum(phi.log_tau)
+
+    def scatter(self, phi: Phi, normal: Float[Array, "system parameter"]) -> Float[Array, "system parameter"]:
+        """Systems of this population that standard normal numbers stand for."""
+        return self.centers(phi) + jnp.exp(0.5 * phi.log_tau) * normal
+
+    def log_prior(
+        self, theta: Float[Array, "system parameter"], phi: Phi
+    ) -> tuple[Float[Array, " system"], Float[Array, "system parameter"]]:
+        away, variance = theta - self.centers(phi), jnp.exp(phi.log_tau)
+        return -0.5 * jnp.sum(away**2 / variance + jnp.log(2 * jnp.pi * variance), axis=-1), -away / variance
 
     def noise(self, key: PRNGKeyArray, chains: int) -> Any:
         """The randomness of `chains` Gibbs draws, drawn at once."""
-        shape = (chains, *self.mean.shape)
-        for_mu, for_tau = uniforms(key, shape, (*shape, TRIES, 2))
-        return normal(for_mu), for_tau
+        count = self.mean.shape[0]
+        shifts = 0 if self.effects is None else len(self.effects.parameter)
+        shapes = ((count + shifts,), (count, TRIES, 2), (count, NUMBERS), (count + self.bonds, NUMBERS))
+        drawn = uniforms(key, *((chains, *shape) for shape in shapes))
+        return normal(drawn[0]), *drawn[1:]
 
     def gibbs(self, noise: Any, theta: Float[Array, "system parameter"], phi: Phi) -> Phi:
-        """Draw phi given theta of all systems: mu exactly, then log tau exactly."""
-        for_mu, for_tau = noise
-        count = theta.shape[0]
-        precision = count * jnp.exp(-phi.log_tau) + 1 / self.mean_variance
-        center = (jnp.exp(-phi.log_tau) * jnp.sum(theta, axis=0) + self.mean / self.mean_variance) / precision
-        mu = center + for_mu / jnp.sqrt(precision)
-        squares = jnp.sum((theta - mu) ** 2, axis=0)
+        """Draw phi given theta of all systems: the mean and its shifts exactly where their priors are normal, then log tau
+        exactly."""
+        for_mean, for_tau, for_slice, _ = noise
+        phi = self._new_mean(for_mean, for_slice, theta, phi)
+        squares = jnp.sum((theta - self.centers(phi)) ** 2, axis=0)
         log_tau = jax.vmap(draw_log_variance, in_axes=(0, 0, 0, None, 0, 0))(
-            for_tau, phi.log_tau, squares, count, self.log_variance, self.log_variance_variance
+            for_tau, phi.log_tau, squares, theta.shape[0], self.log_variance, self.log_variance_variance
         )
-        return Phi(mu, log_tau)
+        return phi._replace(log_tau=log_tau)
+
+    def _new_mean(self, for_mean: Array, for_slice: Array, theta: Array, phi: Phi) -> Phi:
+        mu, slope = self._normal_mean(for_mean, theta, phi)
+        phi = phi._replace(mu=mu, slope=slope)
+        for j, density in enumerate(self.log_densities):
+            if density is not None:
+                phi = phi._replace(mu=phi.mu.at[j].set(self._sliced_mean(j, density, for_slice[j], theta, phi)))
+        return phi
+
+    def _sliced_mean(
+        self, j: int, density: Callable[[Array], Array], uniform: Array, theta: Array, phi: Phi
+    ) -> Float[Array, ""]:
+        """The mean of a parameter whose prior is not normal, given all the rest."""
+        white = self.whitening(phi)[0]
+        precision = theta.shape[0] * jnp.sum(white[:, j] ** 2)
+        away = white @ jnp.sum(theta - self.centers(phi), axis=0)
+        center = phi.mu[j] + jnp.sum(white[:, j] * away) / precision
+
+        def log_density(mu: Array) -> Array:
+            return density(mu) - 0.5 * precision * (mu - center) ** 2
+
+        # Wide enough for either factor; where it is too wide it shrinks.
+        return slice_draw(uniform, phi.mu[j], log_density, 10 / jnp.sqrt(precision + 1 / self.mean_variance[j]))
+
+    def _normal_mean(self, normal: Array, theta: Array, phi: Phi) -> tuple[Array, Array | None]:
+        """Mean and shifts from their joint normal, as if all priors were normal.
+
+        Where some are not, the rest must be drawn given those: they keep their values here.
+        """
+        if self.effects is None and not any(self.log_densities) and not self.bonds:
+            precision = theta.shape[0] * jnp.exp(-phi.log_tau) + 1 / self.mean_variance
+            center = jnp.exp(-phi.log_tau) * jnp.sum(theta, axis=0) + self.mean / self.mean_variance
+            return center / precision + normal / jnp.sqrt(precision), phi.slope
+        return self._regressed(normal, theta, phi)
+
+    def _regressed(self, normal: Array, theta: Array, phi: Phi) -> tuple[Array, Array | None]:
+        count, (systems, _) = len(phi.mu), theta.shape
+        fixed = np.array([density is not None for density in self.log_densities or (None,) * count])
+        # How each coefficient moves the mean of each parameter of each system: (system, parameter, coefficient).
+        design = jnp.broadcast_to(jnp.eye(count), (systems, count, count))
+        variance, middle = self.mean_variance, self.mean
+        if self.effects is not None:
+            acts = jax.nn.one_hot(np.array(self.effects.parameter), count).T
+            design = jnp.concatenate([design, self.effects.value[:, None, :] * acts], axis=-1)
+            variance = jnp.concatenate([variance, self.effects.variance])
+            middle = jnp.concatenate([middle, jnp.zeros(len(self.effects.parameter))])
+        free = np.concatenate([~fixed, np.ones(len(middle) - count, bool)])
+        rest = theta - jnp.where(fixed, phi.mu, 0.0)
+        white = self.whitening(phi)[0]
+        rows = jnp.einsum("pq,kqa->kpa", white, design[..., free])
+        precision = jnp.einsum("kpa,kpb->ab", rows, rows) + jnp.diag(1 / variance[free])
+        pull = jnp.einsum("kpa,pq,kq->a", rows, white, rest) + middle[free] / variance[free]
+        lower = jnp.linalg.cholesky(precision)
+        half = jax.scipy.linalg.solve_triangular(lower, pull, lower=True) + normal[free]
+        drawn = jax.scipy.linalg.solve_triangular(lower.T, half, lower=False)
+        whole = jnp.concatenate([phi.mu, jnp.zeros(len(free) - count)]).at[np.flatnonzero(free)].set(drawn)
+        return whole[:count], None if self.effects is None else whole[count:]
+
+
+class Correlated(Diagonal):
+    """Hierarchical Gaussian with any covariance: variances as in `Diagonal`, correlations ~ LKJ(concentration)."""
+
+    concentration: float = eqx.field(static=True, default=2.0)
+
+    @property
+    def bonds(self) -> int:
+        count = self.mean.shape[0]
+        return count * (count - 1) // 2
+
+    def log_hyperprior(self, phi: Phi) -> Float[Array, ""]:
+        return super().log_hyperprior(phi) + log_lkj(phi.bond, self.mean.shape[0], self.concentration)
+
+    def whitening(self, phi: Phi) -> tuple[Float[Array, "parameter parameter"], Float[Array, ""]]:
+        lower = correlation_factor(phi.bond, len(phi.mu))
+        size = jnp.sum(jnp.log(jnp.diagonal(lower))) + 0.5 * jnp.sum(phi.log_tau)
+        return inverse_factor(lower) * jnp.exp(-0.5 * phi.log_tau), size
+
+    def scatter(self, phi: Phi, normal: Float[Array, "system parameter"]) -> Float[Array, "system parameter"]:
+        lower = jnp.exp(0.5 * phi.log_tau)[:, None] * correlation_factor(phi.bond, len(phi.mu))
+        return self.centers(phi) + normal @ lower.T
+
+    def log_prior(
+        self, theta: Float[Array, "system parameter"], phi: Phi
+    ) -> tuple[Float[Array, " system"], Float[Array, "system parameter"]]:
+        white, log_size = self.whitening(phi)
+        away = (theta - self.centers(phi)) @ white.T
+        constant = log_size + 0.5 * len(phi.mu) * jnp.log(2 * jnp.pi)
+        return -0.5 * jnp.sum(away**2, axis=-1) - constant, -away @ white
+
+    def gibbs(self, noise: Any, theta: Float[Array, "system parameter"], phi: Phi) -> Phi:
+        """Draw phi given theta of all systems: the mean as in `Diagonal`, then every variance and correlation in turn."""
+        for_mean, _, for_slice, for_spread = noise
+        phi = self._new_mean(for_mean, for_slice, theta, phi)
+        away, (systems, count) = theta - self.centers(phi), theta.shape
+        products = away.T @ away
+
+        def log_density(spread: Array) -> Array:
+            there = phi._replace(log_tau=spread[:count], bond=spread[count:])
+            white, log_size = self.whitening(there)
+            prior = _log_normal(there.log_tau, self.log_variance, self.log_variance_variance)
+            prior += log_lkj(there.bond, count, self.concentration)
+            return prior - systems * log_size - 0.5 * jnp.sum(white * (white @ products))
+
+        # Intervals a few times as wide as what so many systems leave open.
+        open_ = 8 / jnp.sqrt(systems + 1.0)
+        tau_width = 1 / jnp.sqrt(1 / (2 * open_) ** 2 + 1 / (8 * jnp.sqrt(self.log_variance_variance)) ** 2)
+        widths = jnp.concatenate([tau_width, jnp.full(self.bonds, 1.5 * open_)])
+
+        def one(spread: Array, turn: tuple[Array, Array, Array]) -> tuple[Array, None]:
+            place, uniform, width = turn
+            moved = slice_draw(uniform, spread[place], lambda x: log_density(spread.at[place].set(x)), width)
+            return spread.at[place].set(moved), None
+
+        spread = jnp.concatenate([phi.log_tau, phi.bond])
+        spread, _ = lax.scan(one, spread, (jnp.arange(len(spread)), for_spread, widths))
+        return phi._replace(log_tau=spread[:count], bond=spread[count:])
 
 
 class Independent(eqx.Module):
@@ -79,6 +241,7 @@ class Independent(eqx.Module):
 
     mean: Float[Array, " parameter"]
     variance: Float[Array, " parameter"]
+    log_densities: Densities = eqx.field(static=True, default=())
 
     hierarchical = False
 
@@ -88,8 +251,14 @@ class Independent(eqx.Module):
     def log_hyperprior(self, phi: tuple[()]) -> Float[Array, ""]:
         return jnp.zeros(())
 
-    def moments(self, phi: tuple[()]) -> tuple[Array, Array]:
-        return self.mean, self.variance
+    def scatter(self, phi: tuple[()], normal: Float[Array, "system parameter"]) -> Float[Array, "system parameter"]:
+        return self.mean + jnp.sqrt(self.variance) * normal
+
+    def log_prior(
+        self, theta: Float[Array, "system parameter"], phi: tuple[()]
+    ) -> tuple[Float[Array, " system"], Float[Array, "system parameter"]]:
+        each, pull = jax.vjp(lambda t: _log_each(t, self.mean, self.variance, self.log_densities), theta)
+        return jnp.sum(each, axis=-1), pull(jnp.ones_like(each))[0]
 
     def noise(self, key: PRNGKeyArray, chains: int) -> Any:
         return ()
@@ -101,26 +270,36 @@ class Independent(eqx.Module):
 Population = Diagonal | Independent
 
 
-def population(parameters: Parameters, hierarchical: bool = True) -> Population:
+def population(
+    parameters: Parameters, hierarchical: bool = True, correlated: bool = False, effects: Effects | None = None
+) -> Population:
     """The population whose hyperprior the problem's parameters state."""
-    mean, s_mu = jnp.asarray(parameters.mean, float), jnp.asarray(parameters.mean_variance, float)
-    m_tau, s_tau = (
-        jnp.asarray(parameters.log_variance, float),
-        jnp.asarray(parameters.log_variance_variance, float),
-    )
-    return Diagonal(mean, s_mu, m_tau, s_tau) if hierarchical else Independent(mean, s_mu + jnp.exp(m_tau))
+    columns = (parameters.mean, parameters.mean_variance, parameters.log_variance, parameters.log_variance_variance)
+    mean, s_mu, m_tau, s_tau = (jnp.asarray(column, float) for column in columns)
+    densities = parameters.log_densities if any(parameters.log_densities) else ()
+    if not hierarchical:
+        return Independent(mean, jnp.asarray(parameters.system_variance, float), densities)
+    kind = Correlated if correlated and len(parameters) > 1 else Diagonal
+    return kind(mean, s_mu, m_tau, s_tau, densities, effects)
 
 
 def log_prior(
     population: Population, theta: Float[Array, "system parameter"], phi: Any
 ) -> tuple[Float[Array, " system"], Float[Array, "system parameter"]]:
     """log p(theta_k | phi) of each system and its gradient."""
-    mean, variance = population.moments(phi)
-    away = theta - mean
-    return -0.5 * jnp.sum(away**2 / variance + jnp.log(2 * jnp.pi * variance), axis=-1), -away / variance
+    return population.log_prior(theta, phi)
 
 
-def _log_normal(x: Array, mean: Array, variance: Array) -> Float[Array, ""]:
+def _log_each(x: Array, mean: Array, variance: Array, densities: Densities) -> Float[Array, "*row parameter"]:
+    """Log prior of every number: the normal one, or its own."""
+    plain = -0.5 * ((x - mean) ** 2 / variance + jnp.log(2 * jnp.pi * variance))
+    if not any(densities):
+        return plain
+    columns = [plain[..., j] if d is None else d(x[..., j]) for j, d in enumerate(densities)]
+    return jnp.stack(columns, axis=-1)
+
+
+def _log_normal(x: Array, mean: Array | float, variance: Array) -> Float[Array, ""]:
     return -0.5 * jnp.sum((x - mean) ** 2 / variance + jnp.log(2 * jnp.pi * variance))
 
 

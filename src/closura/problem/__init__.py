@@ -21,6 +21,13 @@ from ._parameters import Interval as Interval
 from ._parameters import Parameters as Parameters
 from ._parameters import Positive as Positive
 from ._parameters import Real as Real
+from ._priors import Gamma as Gamma
+from ._priors import HalfNormal as HalfNormal
+from ._priors import LogNormal as LogNormal
+from ._priors import Normal as Normal
+from ._priors import Prior as Prior
+from ._priors import TruncatedNormal as TruncatedNormal
+from ._priors import Uniform as Uniform
 from ._problem import Problem as Problem
 from ._problem import observed_columns as observed_columns
 from ._problem import place_names as place_names

@@ -13,6 +13,7 @@ from jaxtyping import Array, Float
 from ._closure import Closures, ClosureSpec, bind
 from ._domain import Domain, Mesh, Predicate, boundary_edges, check_held, dirichlet_edges, segments, whole_sides
 from ._parameters import Parameter, Parameters, check_name
+from ._priors import Prior
 from ._shared import ProblemError, Record, check_called, named_closures, named_inputs, scalars, stand_ins, takes, trace
 
 Place = namedtuple("Place", ("x", "y"))
@@ -45,7 +46,7 @@ class Elliptic:
         source: Callable[..., Any],
         *,
         domain: Domain,
-        parameters: Mapping[str, Parameter],
+        parameters: Mapping[str, Parameter | Prior],
         closure: ClosureSpec | Mapping[str, ClosureSpec] | None = None,
         boundary: float | Callable[..., Any] | None = None,
         natural: Predicate | None = None,

@@ -14,6 +14,7 @@ from jaxtyping import Array, Float
 from ._closure import Closures, ClosureSpec, bind
 from ._integrators import RK4, Adaptive, Integrator, Rhs, State
 from ._parameters import Parameter, Parameters
+from ._priors import Prior
 from ._schemes import Boundary, Dirichlet, Neumann, differences, ends_of, scheme_of
 from ._shared import (
     ProblemError,
@@ -57,7 +58,7 @@ class Evolution:
         physics: Callable[..., Any],
         *,
         field: Sequence[str] | str = "u",
-        parameters: Mapping[str, Parameter],
+        parameters: Mapping[str, Parameter | Prior],
         initial: Callable[..., Any],
         span: tuple[float, float],
         domain: tuple[float, float],

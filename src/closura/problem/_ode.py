@@ -12,6 +12,7 @@ from jaxtyping import Array, Float
 from ._closure import Closures, ClosureSpec, bind
 from ._integrators import RK4, Integrator, Leapfrog, Rhs, State
 from ._parameters import Parameter, Parameters, check_name
+from ._priors import Prior
 from ._shared import (
     ProblemError,
     as_interval,
@@ -52,7 +53,7 @@ class ODE:
         physics: Callable[..., Any],
         *,
         state: Sequence[str] | str,
-        parameters: Mapping[str, Parameter],
+        parameters: Mapping[str, Parameter | Prior],
         initial: Callable[[Any], Any],
         span: tuple[float, float],
         closure: ClosureSpec | Mapping[str, ClosureSpec] | None = None,

@@ -6,14 +6,16 @@
 | `Positive` | p > 0           | log p                  |
 | `Interval` | lower < p < upper | log((p - lower)/(upper - p)) |
 
-Each parameter says what is believed of its population before data, on the unconstrained scale:
-mu ~ N(theta(guess), width^2) and log tau ~ N(2 log spread, spread_width^2), tau being the variance between systems.
+Each parameter says what is believed of its population before data. Of its mean either a `prior` on the physical scale, or a
+guess on the unconstrained one, mu ~ N(theta(guess), width^2); of the variance between systems, tau, on the unconstrained
+scale, log tau ~ N(2 log spread, spread_width^2).
 """
 
 import dataclasses
 import keyword
+import math
 from collections import namedtuple
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -21,26 +23,88 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from ._priors import CHOICES, LogNormal, Normal, Prior
+
+ONE_SD = np.array([0.15865525393145707, 0.8413447460685429])  # of a normal, below one standard deviation either side
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Parameter:
     """What every kind of parameter states about its population.
 
-    - `guess`: a typical value, physical scale.
-    - `width`: how unsure the guess is, one standard deviation on the unconstrained scale.
-    - `spread`: typical standard deviation between systems, unconstrained scale.
+    - `prior`: of a typical value, physical scale, e.g. `LogNormal(0.0, 1.0)`; without hierarchy, of every system's value.
+    - `guess` instead: a typical value, physical scale; `width`: how unsure it is, one standard deviation on the
+      unconstrained scale (1 unless said).
+    - `spread`: typical standard deviation between systems, unconstrained scale (0.5 unless said; of a `Real` half the width).
     - `spread_width`: how unsure log(spread^2) is, one standard deviation.
     """
 
-    guess: float = 0.0
-    width: float = 1.0
-    spread: float = 0.5
+    guess: float = float("nan")
+    width: float = float("nan")
+    spread: float = float("nan")
     spread_width: float = 1.0
+    prior: Prior | None = None
 
     def __post_init__(self) -> None:
+        kind = type(self).__name__
+        if self.prior is not None:
+            self._take_prior(self.prior)
+        for name, default in (("guess", self._typical), ("width", 1.0)):
+            if np.isnan(getattr(self, name)):
+                object.__setattr__(self, name, default)
+        if np.isnan(self.spread):
+            object.__setattr__(self, "spread", 0.5 * self.width if isinstance(self, Real) else 0.5)
         for name in ("width", "spread", "spread_width"):
             if not getattr(self, name) > 0:
-                raise ValueError(f"{type(self).__name__}: {name}={getattr(self, name)} must be positive")
+                raise ValueError(f"{kind}: {name}={getattr(self, name)} must be positive")
+        low, high = self._ends
+        if not low < self.guess < high:
+            what = (
+                "be positive; use Real for values of any sign"
+                if low == 0 and high == math.inf
+                else f"lie between {low} and {high}"
+            )
+            raise ValueError(f"{kind}: guess={self.guess} must {what}")
+
+    def _take_prior(self, prior: Prior) -> None:
+        """A guess is its median; a width, on the unconstrained scale, what a normal has a standard deviation either side."""
+        kind = type(self).__name__
+        if not np.isnan(self.guess) or not np.isnan(self.width):
+            raise ValueError(f"{kind}: give a prior, or guess and width, not both")
+        if not isinstance(prior, Prior):
+            raise TypeError(f"{kind}: prior={prior!r} is none; {CHOICES}")
+        low, high = prior.support
+        if (low, high) != self._ends:
+            within = "all numbers" if self._ends == (-math.inf, math.inf) else f"{self._ends[0]:g} to {self._ends[1]:g}"
+            raise ValueError(
+                f"{kind} has values in {within}, but {prior} has them in {low:g} to {high:g}; {_kind_for(low, high)}"
+            )
+        below, above = (float(self.unconstrain(x)) for x in prior.quantile(ONE_SD))
+        object.__setattr__(self, "guess", float(prior.quantile(0.5)))
+        object.__setattr__(self, "width", 0.5 * (above - below))
+
+    @property
+    def _ends(self) -> tuple[float, float]:
+        return -math.inf, math.inf
+
+    @property
+    def _typical(self) -> float:
+        return 0.0
+
+    @property
+    def log_density(self) -> Callable[[Any], Any] | None:
+        """Of the prior, on the unconstrained scale; None where that is the normal of guess and width."""
+        prior = self.prior
+        if prior is None or (isinstance(self, Real) and isinstance(prior, Normal)):
+            return None
+        if isinstance(self, Positive) and isinstance(prior, LogNormal):
+            return None
+
+        def density(theta: Any) -> Any:
+            value, slope = jax.jvp(self.constrain, (theta,), (jnp.ones_like(theta),))
+            return prior.log_density(value) + jnp.log(slope)
+
+        return density
 
     def constrain(self, theta: Any) -> Any:
         raise TypeError("use Real, Positive or Interval")
@@ -67,18 +131,19 @@ class Real(Parameter):
 class Positive(Parameter):
     """A positive number, sampled as its logarithm."""
 
-    guess: float = 1.0
+    @property
+    def _ends(self) -> tuple[float, float]:
+        return 0.0, math.inf
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.guess > 0:
-            raise ValueError(f"Positive: guess={self.guess} must be positive; use Real for values of any sign")
+    @property
+    def _typical(self) -> float:
+        return 1.0
 
     def constrain(self, theta: Any) -> Any:
         return jnp.exp(theta)
 
     def unconstrain(self, value: Any) -> Any:
-        return jnp.log(value)
+        return _log(value)
 
     def label(self, name: str) -> str:
         return f"log {name}"
@@ -90,39 +155,63 @@ class Interval(Parameter):
 
     lower: float = 0.0
     upper: float = 1.0
-    guess: float = dataclasses.field(default=float("nan"), kw_only=True)
 
     def __post_init__(self) -> None:
+        if not -math.inf < self.lower < self.upper < math.inf:
+            raise ValueError(f"Interval: lower={self.lower} must be below upper={self.upper}, and both finite")
         super().__post_init__()
-        if not self.lower < self.upper:
-            raise ValueError(f"Interval: lower={self.lower} must be below upper={self.upper}")
-        if np.isnan(self.guess):
-            object.__setattr__(self, "guess", 0.5 * (self.lower + self.upper))
-        if not self.lower < self.guess < self.upper:
-            raise ValueError(f"Interval: guess={self.guess} must lie between {self.lower} and {self.upper}")
+
+    @property
+    def _ends(self) -> tuple[float, float]:
+        return self.lower, self.upper
+
+    @property
+    def _typical(self) -> float:
+        return 0.5 * (self.lower + self.upper)
 
     def constrain(self, theta: Any) -> Any:
         value = self.lower + (self.upper - self.lower) * jax.nn.sigmoid(theta)
         return jnp.clip(value, self.lower, self.upper)  # the sum may round past its end
 
     def unconstrain(self, value: Any) -> Any:
-        return jnp.log(value - self.lower) - jnp.log(self.upper - value)
+        return _log(value - self.lower) - _log(self.upper - value)
 
     def label(self, name: str) -> str:
         return f"logit {name}"
 
 
+def of_prior(prior: Prior) -> Parameter:
+    """The kind of parameter that has the values of a prior."""
+    low, high = prior.support
+    if (low, high) == (-math.inf, math.inf):
+        return Real(prior=prior)
+    if (low, high) == (0.0, math.inf):
+        return Positive(prior=prior)
+    if high < math.inf:
+        return Interval(low, high, prior=prior)
+    raise ValueError(f"{prior}: a parameter is bounded on both sides, positive, or free; give it an upper bound too")
+
+
+def _kind_for(low: float, high: float) -> str:
+    if (low, high) == (-math.inf, math.inf):
+        return "use Real, or a prior that stays inside, like TruncatedNormal"
+    return "use Positive" if (low, high) == (0.0, math.inf) else f"use Interval({low:g}, {high:g})"
+
+
 class Parameters:
     """The parameters of one system, in order; turns theta (P,) into a record `p` with one field a name."""
 
-    def __init__(self, kinds: Mapping[str, Parameter]):
+    def __init__(self, kinds: Mapping[str, Parameter | Prior]):
         if not kinds:
             raise ValueError("a problem needs at least one parameter, e.g. parameters={'k': cl.Positive()}")
-        for name, kind in kinds.items():
+        self.kinds = {name: of_prior(kind) if isinstance(kind, Prior) else kind for name, kind in kinds.items()}
+        for name, kind in self.kinds.items():
             check_name(name, "parameter")
             if not isinstance(kind, Parameter):
-                raise TypeError(f"parameter {name!r} is {kind!r}; use cl.Real(), cl.Positive() or cl.Interval(a, b)")
-        self.kinds = dict(kinds)
+                raise TypeError(
+                    f"parameter {name!r} is {kind!r}; use cl.Real(), cl.Positive(), cl.Interval(a, b), or a prior like "
+                    "cl.LogNormal(0.0, 1.0)"
+                )
         self.record = namedtuple("p", list(kinds))  # type: ignore[misc]
 
     def __len__(self) -> int:
@@ -162,6 +251,17 @@ class Parameters:
         return self._column("width") ** 2
 
     @property
+    def system_variance(self) -> np.ndarray:
+        """Of a system on its own, unconstrained: that of its prior; of a guess, with a typical spread between systems."""
+        stated = np.array([kind.prior is not None for kind in self.kinds.values()])
+        return self.mean_variance + np.where(stated, 0.0, np.exp(self.log_variance))
+
+    @property
+    def log_densities(self) -> tuple[Callable[[Any], Any] | None, ...]:
+        """Of priors that are not normal on the unconstrained scale."""
+        return tuple(kind.log_density for kind in self.kinds.values())
+
+    @property
     def log_variance(self) -> np.ndarray:
         """m_tau: prior mean of log tau."""
         return 2 * np.log(self._column("spread"))
@@ -170,6 +270,11 @@ class Parameters:
     def log_variance_variance(self) -> np.ndarray:
         """s_tau: prior variance of log tau."""
         return self._column("spread_width") ** 2
+
+
+def _log(value: Any) -> Any:
+    """By NumPy where that will do: what a problem states must not start JAX."""
+    return jnp.log(value) if isinstance(value, jax.Array) else np.log(value)
 
 
 def check_name(name: str, what: str) -> None:

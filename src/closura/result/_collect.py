@@ -15,6 +15,7 @@ import xarray as xr
 from ..diagnose import Truth, closure_mse, closure_mse_visited, judge, on_points, theta_scores
 from ..forward import solve_many
 from ..learning import Run
+from ..population import correlation_factor
 from ..problem import Closure, Known, Problem, ProblemError, observed_columns, prepare, unit_scaling
 from ..show import ClosureView
 from ._reading import reading_error
@@ -23,7 +24,7 @@ from ._spot_check import spot_check
 
 BAND_NUMBERS = 2_000_000
 # Names the posterior needs for itself.
-TAKEN = ("mu", "tau", "chain", "draw", "system", "parameter")
+TAKEN = ("mu", "tau", "correlation", "chain", "draw", "system", "parameter", "other")
 
 
 def check_names(problem: Problem) -> None:
@@ -109,7 +110,7 @@ def _tree(run: Run) -> xr.DataTree:
         "parameter": names,
     }
     dims = ("chain", "draw", "system")
-    posterior = {name: (dims, physical[..., i]) for i, name in enumerate(names)}
+    posterior: dict[str, Any] = {name: (dims, physical[..., i]) for i, name in enumerate(names)}
     unconstrained: dict[str, Any] = {"theta": ((*dims, "parameter"), theta)}
     if phi:
         posterior |= {
@@ -120,6 +121,13 @@ def _tree(run: Run) -> xr.DataTree:
             "mu": (("chain", "draw", "parameter"), phi.mu),
             "log_tau": (("chain", "draw", "parameter"), phi.log_tau),
         }
+        if phi.bond is not None:
+            factor = np.asarray(
+                jnp.vectorize(lambda b: correlation_factor(b, len(names)), signature="(b)->(p,p)")(phi.bond)
+            )
+            coords["other"] = names
+            both = factor @ np.swapaxes(factor, -1, -2)
+            posterior["correlation"] = (("chain", "draw", "parameter", "other"), both)
     observed = {
         key: (("system", "observation"), np.where(data.mask, getattr(data, key), np.nan)) for key in ("value", "sigma")
     }

@@ -69,12 +69,14 @@ class JointBlocks:
 
     def pack(self, theta: Array, phi: Any) -> tuple[Array, Any]:
         flat = theta.reshape(*theta.shape[:-2], -1)
-        return jnp.concatenate([flat, *phi], axis=-1)[..., None, :], ()
+        return jnp.concatenate([flat, *phi[:2]], axis=-1)[..., None, :], ()
 
     def unpack(self, position: Array, phi: Any) -> tuple[Array, Any]:
         flat, count = position[..., 0, :], self.parameters
         theta = flat[..., : self.systems * count].reshape(*flat.shape[:-1], self.systems, count)
-        return theta, Phi(flat[..., -2 * count : -count], flat[..., -count:]) if self.population.hierarchical else ()
+        if not self.population.hierarchical:
+            return theta, ()
+        return theta, Phi(flat[..., -2 * count : -count], flat[..., -count:])
 
     def values(self, likelihood: Target, model: Any, position: Array) -> Array:
         return jnp.sum(likelihood.values(self.unpack(position, ())[0], model), axis=-1)[..., None]
