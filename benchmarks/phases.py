@@ -56,7 +56,7 @@ def training(setup: Any, chains: Any, learned: Any, ranges: Any) -> Any:
 
     def iteration(surrogate: Any, _: None) -> Any:
         sound, rate = jnp.ones(draws.shape[:3], bool), jnp.asarray(1e-3)
-        levels = Bilevel(setup, surrogate, chains.replay, laws, draws, sound, draws[:, :0], chains.keys, rate)
+        levels = Bilevel(setup, surrogate, chains.replay, laws, draws, sound, None, draws[:, :0], chains.keys, rate)
         return levels.train(laws, chains.replay)[0], None
 
     return jax.lax.scan(iteration, learned.surrogate, length=CHUNK)[0]

@@ -34,9 +34,11 @@ def slopes(run: Run, way: str, rate: float) -> tuple[np.ndarray, float]:
 
     def one(key: Any) -> Any:
         keys = jr.split(key, theta.shape[0])
-        draws, sound = _pick(keys, (theta, jnp.isfinite(chains.ensemble.loglik)), 1)
+        draws, sound = _pick(keys, (theta, jnp.isfinite(chains.ensemble.fit[0])), 1)
         rates = jnp.asarray(rate)
-        levels = Bilevel(setup, run.learned.surrogate, chains.replay, laws, draws, sound, draws[:, :0], keys, rates)
+        levels = Bilevel(
+            setup, run.learned.surrogate, chains.replay, laws, draws, sound, None, draws[:, :0], keys, rates
+        )
         return getattr(levels, way)()[2]["f"].table.coefficients.ravel()
 
     program = jax.jit(jax.vmap(one, in_axes=None, out_axes=None, axis_name=AXIS, axis_size=1))

@@ -46,6 +46,7 @@ def levels(data, **settings) -> Bilevel:
         prepare(run.laws, run.ranges),
         draws,
         jnp.ones(draws.shape[:3], bool),
+        None,
         draws[:, :0],
         jr.split(jr.key(1), 2),
         jnp.asarray(1e-3),

@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 from tables import assert_same, assert_says, frame_of, message
 
+from closura.problem import LogNormal
 from closura.problem._observations import DataError, read_table
 
 ARRAYS = ("time", "quantity", "value", "sigma", "mask")
@@ -276,11 +277,19 @@ def test_matched_fills_only_missing_noise(save):
     np.testing.assert_array_equal(data.matched(("u",), SPAN, None).sigma, [[0.1]])
 
 
-@pytest.mark.parametrize("sigma", [None, {}, {"u": 0.1}, 0.0, -1.0, float("nan"), float("inf")])
-def test_matched_without_noise(save, sigma):
+@pytest.mark.parametrize("sigma", [None, {}, {"u": 0.1}, {"v": LogNormal(0.0, 1.0)}, LogNormal(0.0, 1.0)])
+def test_noise_that_nobody_knows_is_left_open(save, sigma):
     data = read_table(save("system,time,u,v,sigma_u\nA,0,1,2,.1\n"))
-    with pytest.raises(DataError, match=r"no noise is known for v\. Add a column 'sigma', or give the problem sigma"):
-        data.matched(("u", "v"), SPAN, sigma)
+    np.testing.assert_array_equal(data.matched(("u", "v"), SPAN, sigma).sigma, [[0.1, np.nan]])
+
+
+@pytest.mark.parametrize("sigma", [0.0, -1.0, float("nan"), float("inf")])
+def test_noise_that_cannot_be(save, sigma):
+    data = read_table(save("system,time,u,v,sigma_u\nA,0,1,2,.1\n"))
+    with pytest.raises(
+        DataError, match="noise of v must be positive, and known for all of its observations or for none"
+    ):
+        data.matched(("v",), SPAN, sigma)
 
 
 # Size

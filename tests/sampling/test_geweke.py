@@ -70,7 +70,7 @@ def geweke(kind, population, covariance, *, groups, chains, steps, break_gibbs=F
             return log_prior + loglik.reshape(x.shape[:3]), slope + score.reshape(x.shape)
 
         nothing = lambda x: (jnp.zeros(x.shape[:2]), jnp.zeros_like(x))  # noqa: E731
-        blank = Ensemble(position, jnp.zeros(position.shape[:3]), jnp.zeros_like(position))
+        blank = Ensemble(position, (jnp.zeros(position.shape[:3]), jnp.zeros_like(position)))
         keys = jr.split(key_move, groups)
         ensemble, info = step(keys, blank, (phi, y), log_step, None, nothing, everything, covariance=covariance)
         phi = blocks.gibbs(jr.split(key_phi, groups), ensemble.position, phi)

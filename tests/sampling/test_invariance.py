@@ -109,10 +109,10 @@ def test_a_surrogate_corrected_by_the_exact_likelihood_is_exact(covariance, bloc
 def test_a_corrected_chain_leaves_a_start_the_surrogate_cannot_see():
     position = jr.normal(jr.key(0), (2, 8, 1, 2))
     start = init(position, surrogate, exactly)
-    blind = start._replace(loglik=jnp.full_like(start.loglik, -jnp.inf))
+    blind = start._replace(fit=(jnp.full_like(start.fit[0], -jnp.inf), start.fit[1]))
     keys = jr.split(jr.key(1), 2)
     moved, info = step(keys, blind, (), jnp.full((2, 1), -2.0), None, surrogate, prior, correct=exactly)
-    assert float(jnp.mean(jnp.isfinite(moved.loglik))) > 0.5
+    assert float(jnp.mean(jnp.isfinite(moved.fit[0]))) > 0.5
     assert float(jnp.nanmin(info.second)) > 0
 
 
@@ -165,7 +165,7 @@ def test_non_finite_proposals_are_rejections():
         state, info = advance(key, state)
         tried += int(jnp.sum(~info.finite))
         assert bool(jnp.all(state.position[..., 0] <= 0.6))
-        assert bool(jnp.all(jnp.isfinite(state.loglik)))
+        assert bool(jnp.all(jnp.isfinite(state.fit[0])))
     assert tried > 10
 
 
@@ -183,7 +183,7 @@ def test_a_start_that_is_not_finite_heals():
     )
     for key in jr.split(jr.key(3), 200):
         state, _ = advance(key, state)
-    assert bool(jnp.all(jnp.isfinite(state.loglik)))
+    assert bool(jnp.all(jnp.isfinite(state.fit[0])))
 
 
 def test_one_evaluation_a_step():

@@ -10,6 +10,10 @@ from ._methods import solver as solver
 from ._methods import stencil as stencil
 from ._networks import Units as Units
 from ._networks import trainable as trainable
+from ._noise import FAMILIES as FAMILIES
+from ._noise import Fit as Fit
+from ._noise import Scale as Scale
+from ._noise import unknown_noise as unknown_noise
 from ._solver import Solver as Solver
 from ._solver import Where as Where
 from ._surrogate import KINDS as KINDS

@@ -78,8 +78,8 @@ def improve(trained: Trained, gradient: Any, rate: Array | float) -> Trained:
 class Bilevel(NamedTuple):
     """One iteration's view of both levels.
 
-    `draws` of the chains are (group, chain, system, parameter), `sound` where they count; `newcomers` are draws of their
-    populations, for training alone.
+    `draws` of the chains are (group, chain, system, parameter), `sound` where they count, `log_sigma` the size of the noise
+    they hold true (None where it is known); `newcomers` are draws of their populations, for training alone.
     """
 
     setup: Any
@@ -88,6 +88,7 @@ class Bilevel(NamedTuple):
     laws: Any
     draws: Array
     sound: Array
+    log_sigma: Any
     newcomers: Array
     keys: GroupKeys
     rate: Array
@@ -172,10 +173,10 @@ class Bilevel(NamedTuple):
         """Minus the log likelihood of the data at the draws, seen through the surrogate; averaged over draws."""
         network = eqx.combine(weights, self.setup.network)
         flat, sound = _joined(self.draws), _joined(self.sound)
-        return -self.setup.likelihood.mean(flat, network, sound)
+        return -self.setup.likelihood.mean(flat, network, sound, _joined(self.log_sigma))
 
     def exact_mean(self, laws: Any, draws: Array, sound: Array) -> Float[Array, ""]:
-        return self.setup.exact.mean(draws, self.setup.exact.model(laws), sound)
+        return self.setup.exact.mean(draws, self.setup.exact.model(laws), sound, _joined(self.log_sigma))
 
     def adjoint(self) -> tuple[Trained, Replay, Any, Array]:
         slope, label = self._solvable(self._exact_slope)
@@ -200,7 +201,8 @@ class Bilevel(NamedTuple):
                 predicted = predicted.reshape(*draws.shape[:2], *predicted.shape[1:])
                 scale = jnp.max(self.setup.network.frame.units.state_scale)
                 fine = jnp.all(jnp.abs(predicted) < HUGE * scale, axis=-1)
-            return -setup.exact.mean_of(_joined(predicted), _joined(sound & fine)), (label, fine)
+            mean = setup.exact.mean_of(_joined(predicted), _joined(sound & fine), _joined(self.log_sigma))
+            return -mean, (label, fine)
 
         (_, (label, fine)), slope = eqx.filter_value_and_grad(exact, has_aux=True)(self.laws)
         return slope, label, fine
@@ -271,6 +273,6 @@ def _each_system(function: Any, where: Any = None) -> Any:
     return jax.vmap(jax.vmap(over))
 
 
-def _joined(a: Array) -> Array:
+def _joined(tree: Any) -> Any:
     """(group, chain, ...) to (group x chain, ...)."""
-    return a.reshape(-1, *a.shape[2:])
+    return jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), tree)

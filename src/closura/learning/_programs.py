@@ -17,10 +17,10 @@ from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as Spec
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ..forward import Likelihood
+from ..forward import Likelihood, Scale
 from ..population import Population, normal, uniforms
 from ..problem import Range, prepare
-from ..sampling import BLOCKS, Ensemble, GroupKeys, adapt, init, step
+from ..sampling import BLOCKS, PLAIN, Ensemble, GroupKeys, Weigh, adapt, init, step
 from ._bilevel import AXIS, Bilevel, Trained, improve
 from ._settings import Settings
 
@@ -35,6 +35,7 @@ class Chains(NamedTuple):
     phi: Any
     log_step: Float[Array, "group block"]
     replay: Any = ()
+    log_sigma: Any = None  # (group, chain, quantity), where the size of the noise is inferred
 
 
 class Learned(NamedTuple):
@@ -56,6 +57,7 @@ class Setup(eqx.Module):
     population: Population
     closures: dict[str, Any]
     network: Any
+    scale: Scale | None
     settings: Settings = eqx.field(static=True)
 
     @property
@@ -65,6 +67,35 @@ class Setup(eqx.Module):
     def model(self, laws: Any, surrogate: Trained) -> Any:
         """What the forward model that chains see needs beside theta."""
         return self.likelihood.model(laws, eqx.combine(surrogate.weights, self.network))
+
+    def above(self, chains: "Chains") -> tuple[Any, Any]:
+        """What the chains are conditioned on while theta moves."""
+        return chains.phi, chains.log_sigma
+
+    def prior(self, position: Array, above: Any) -> tuple[Array, Array]:
+        return self.blocks.prior(position, above[0])
+
+    @property
+    def weigh(self) -> Weigh:
+        if self.scale is None:
+            return PLAIN
+        return Weigh(
+            lambda fit, above: jax.vmap(self.likelihood.weigh)(fit, above[1]),
+            lambda fit, above: jax.vmap(self.exact.weigh_values)(fit, above[1]),
+        )
+
+    def new_sizes(self, keys: GroupKeys, ensemble: Ensemble, log_sigma: Any, temperature: Any = 1.0) -> Any:
+        """Draw the size of the noise given the residuals; those of the solver, where moves are corrected by it."""
+        if self.scale is None:
+            return None
+        seen, fit = (self.likelihood, ensemble.fit) if ensemble.exact is None else (self.exact, ensemble.exact)
+
+        def one_group(key: PRNGKeyArray, square: Array, log_sigma: Array) -> Array:
+            assert self.scale is not None
+            key = jr.fold_in(key, 1)  # the key itself draws the population
+            return self.scale.gibbs(key, seen.family, square, seen.counts, seen.member, log_sigma, temperature)
+
+        return jax.vmap(one_group)(keys, fit.square, log_sigma)
 
 
 class Schedule(NamedTuple):
@@ -91,6 +122,7 @@ class Log(NamedTuple):
 class Draws(NamedTuple):
     theta: Float[Array, "draw group chain system parameter"]
     phi: Any
+    log_sigma: Any
 
 
 def weights_of(closures: dict[str, Any]) -> dict[str, Any]:
@@ -127,7 +159,7 @@ def learn(
         (prepared, log_prior), pull = eqx.filter_vjp(solver_view, law.weights)
         model = setup.model(prepared, surrogate)
 
-        def evaluate(position: Array) -> tuple[Array, Array]:
+        def evaluate(position: Array) -> Any:
             return blocks.evaluate(setup.likelihood, model, position)
 
         # The law moved since these positions were accepted: their likelihood is that of another law.
@@ -137,34 +169,37 @@ def learn(
         ensemble, info = step(
             key_move,
             ensemble,
-            chains.phi,
+            setup.above(chains),
             chains.log_step,
             None,
             evaluate,
-            blocks.prior,
+            setup.prior,
             temperature=now.temperature,
             covariance="frozen" if settings.preconditioner is None else settings.covariance,
             metropolis=settings.metropolis,
+            weigh=setup.weigh,
         )
         phi = blocks.gibbs(key_phi, ensemble.position, chains.phi)
+        log_sigma = setup.new_sizes(key_phi, ensemble, chains.log_sigma, now.temperature)
+        loglik = setup.weigh.fit(ensemble.fit, (phi, log_sigma))[0]
         replay, loss = chains.replay, jnp.asarray(jnp.nan)
         if moves:
             theta, phi_of_each = blocks.unpack(ensemble.position, phi)
             count = max(1, settings.gradient_chains // settings.groups)
-            picked, sound = _pick(key_pick, (theta, jnp.isfinite(ensemble.loglik)), count)
+            picked, sound, sizes = _pick(key_pick, (theta, jnp.isfinite(loglik), log_sigma), count)
             picked = jnp.where(sound[..., None], picked, setup.population.mean)
             # Fisher's identity: the mean of this over posterior draws is the slope of the marginal likelihood.
             newcomers = _newcomers(key_pick, setup.population, theta, phi_of_each, settings.newcomers)
             levels = Bilevel(
-                setup, surrogate, replay, prepared, picked, sound, newcomers, key_train, now.surrogate_rate
+                setup, surrogate, replay, prepared, picked, sound, sizes, newcomers, key_train, now.surrogate_rate
             )
             surrogate, replay, slope, loss = levels.advance()
             slope = jax.tree.map(lambda s: now.temperature * lax.pmean(s, AXIS), slope)
             (gradient,) = pull((slope, -jnp.ones_like(log_prior)))
             law = improve(law, gradient, now.law_rate)
         log_step = adapt(chains.log_step, info, now.adaptation)
-        chains = Chains(keys, ensemble, phi, log_step, replay)
-        return (chains, Learned(law, surrogate)), _log(blocks, ensemble, phi, info, log_step, loss)
+        chains = Chains(keys, ensemble, phi, log_step, replay, log_sigma)
+        return (chains, Learned(law, surrogate)), _log(setup, chains, loglik, info, loss)
 
     (chains, learned), log = lax.scan(iteration, (chains, learned), schedule)
     return chains, learned, _everywhere(log)
@@ -189,10 +224,10 @@ def sample(
     laws = prepare(with_weights(setup.closures, learned.law.weights), ranges)
     model, exact_model = setup.model(laws, learned.surrogate), setup.exact.model(laws)
 
-    def evaluate(position: Array) -> tuple[Array, Array]:
+    def evaluate(position: Array) -> Any:
         return blocks.evaluate(setup.likelihood, model, position)
 
-    def exactly(position: Array) -> Array:
+    def exactly(position: Array) -> Any:
         return blocks.values(setup.exact, exact_model, position)
 
     correct = exactly if settings.corrected else None
@@ -202,22 +237,26 @@ def sample(
         ensemble, info = step(
             key_move,
             chains.ensemble,
-            chains.phi,
+            setup.above(chains),
             chains.log_step,
             factor,
             evaluate,
-            blocks.prior,
+            setup.prior,
             covariance="frozen",
             metropolis=settings.metropolis,
             correct=correct,
+            weigh=setup.weigh,
         )
         phi = blocks.gibbs(key_phi, ensemble.position, chains.phi)
-        log_step = adapt(chains.log_step, info, rate)
-        return Chains(keys, ensemble, phi, log_step, chains.replay), _log(blocks, ensemble, phi, info, log_step)
+        log_sigma = setup.new_sizes(key_phi, ensemble, chains.log_sigma)
+        loglik = setup.weigh.fit(ensemble.fit, (phi, log_sigma))[0]
+        chains = Chains(keys, ensemble, phi, adapt(chains.log_step, info, rate), chains.replay, log_sigma)
+        return chains, _log(setup, chains, loglik, info)
 
     def keep(chains: Chains, rates: Array) -> tuple[Chains, tuple[Draws, Log]]:
         chains, log = lax.scan(iteration, chains, rates)
-        return chains, (Draws(*blocks.unpack(chains.ensemble.position, chains.phi)), log)
+        theta, phi = blocks.unpack(chains.ensemble.position, chains.phi)
+        return chains, (Draws(theta, phi, chains.log_sigma), log)
 
     ensemble = lax.cond(stale, lambda e: init(e.position, evaluate, correct), lambda e: e, chains.ensemble)
     rates = schedule.adaptation.reshape(-1, thin)
@@ -285,16 +324,18 @@ def _newcomers(keys: GroupKeys, population: Population, theta: Array, phi: Any, 
     return jax.vmap(one_group)(for_noise, theta, phi)
 
 
-def _log(blocks: Any, ensemble: Ensemble, phi: Any, info: Any, log_step: Array, loss: Array | float = jnp.nan) -> Log:
-    """Averages; the log densities over chains where they are finite."""
-    loglik = jnp.sum(ensemble.loglik, axis=-1)
-    joint = loglik + blocks.log_prior(ensemble.position, phi)
+def _log(setup: Setup, chains: Chains, each: Array, info: Any, loss: Array | float = jnp.nan) -> Log:
+    """Averages; the log densities over chains where they are finite. `each` is the log likelihood of each system."""
+    loglik = jnp.sum(each, axis=-1)
+    joint = loglik + setup.blocks.log_prior(chains.ensemble.position, chains.phi)
+    if setup.scale is not None:
+        joint = joint + setup.scale.log_prior(chains.log_sigma)
     sound = jnp.isfinite(joint)
     return Log(
         jnp.mean(loglik, where=sound),  # NaN when there is none
         jnp.mean(joint, where=sound),
         jnp.mean(info.acceptance),
-        jnp.mean(jnp.exp(log_step)),
+        jnp.mean(jnp.exp(chains.log_step)),
         jnp.mean(1.0 - info.finite),
         jnp.asarray(loss, float),
         jnp.nanmean(info.second),

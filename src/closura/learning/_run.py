@@ -17,7 +17,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding
 from jaxtyping import Array
 
-from ..forward import likelihood, trainable
+from ..forward import Fit, Likelihood, likelihood, trainable, unknown_noise
 from ..population import normal, population, uniforms
 from ..problem import Adaptive, Observations, Problem, Range, prepare
 from ..sampling import BLOCKS, Ensemble, cholesky, convergence, ensemble_covariance, identity_like, init
@@ -37,7 +37,8 @@ from ._programs import (
     weights_of,
     with_weights,
 )
-from ._settings import Settings
+from ._rescue import rescued
+from ._settings import Settings, SettingsError
 from ._start import (
     SURVEY_POINTS,
     check_data,
@@ -52,6 +53,7 @@ from ._start import (
 
 DIAGNOSED_NUMBERS = 3_000_000
 SETBACKS, SLOWER = 2, 0.3
+RESCUE_UNTIL = 0.9  # of learning; after that chains are on their own
 EXPLODED = 1e6  # a loss, in squared units of the state, and against the first one
 
 
@@ -63,6 +65,11 @@ class Run:
         self.began = time.perf_counter()
         self.problem, self.data, self.settings = problem, check_data(problem, data), settings
         target = likelihood(problem, self.data)
+        scale, self.notes = unknown_noise(problem, self.data)
+        if scale is not None and settings.blocks == "joint":
+            raise SettingsError(
+                "blocks='joint' is the published sampler, which knows its noise; give sigma, or use blocks='system'"
+            )
         prior = population(problem.parameters, settings.hierarchy, settings.population == "full")
         seen = likelihood(problem, self.data, settings.forward, **settings.network)
         seen = seen if seen.forward.trained else target
@@ -77,15 +84,16 @@ class Run:
             seen.forward, target.forward, prior, prepare(laws, self.ranges), theta[:, : settings.replay], key_network
         )
         surrogate, frame = eqx.partition(network, trainable(network))
-        self.setup = Setup(seen, target, prior, laws, frame, settings)
+        self.setup = Setup(seen, target, prior, laws, frame, scale, settings)
         self.mesh = Mesh(np.array(jax.devices()[: self._device_count()]), (AXIS,))
         position, phi = self.setup.blocks.pack(theta, phi)
         self.learned = Learned(begin(weights_of(laws)), begin(surrogate))
-        # Nothing is evaluated yet: the first iteration does that.
-        nothing = np.full(position.shape[:3], -np.inf, position.dtype), np.zeros(position.shape, position.dtype)
-        loglik, score = map(jnp.asarray, nothing)
-        blank = Ensemble(position, loglik, score, loglik if settings.corrected else None)
-        self.chains = self.spread(Chains(keys, blank, phi, log_step, replay))
+        log_sigma = None
+        if scale is not None:
+            (stream,) = uniforms(jr.fold_in(key_chains, 1), (*position.shape[:2], len(scale.free)))
+            log_sigma = scale.draw(normal(stream))
+        blank = self._blank(position, target)
+        self.chains = self.spread(Chains(keys, blank, phi, log_step, replay, log_sigma))
         self.factor = self.spread(factor)
 
         self.iteration = 0
@@ -95,7 +103,7 @@ class Run:
         self.diverged: str | None = None
         self.history: list[dict[str, np.ndarray]] = []
         self.theta_draws: list[np.ndarray] = []
-        self.phi_draws: list[Any] = []
+        self.above_draws: list[Any] = []  # of the population, and of the noise
         self.nonfinite = 0
         self._programs: dict[str, Any] = {}
         self._surveyed: dict[str, int] = {}
@@ -139,6 +147,9 @@ class Run:
             return self._step_back(*before, log, temperature)
         self.stale = True
         self.ranges = {name: table_range(x) for name, x in seen.items()}  # tables cover where solutions go now
+        if temperature[-1] == 1 and self.iteration + size < RESCUE_UNTIL * self.plan.learn:
+            chains, count = rescued(self.setup, self.chains, self.settings.seed + self.iteration)
+            self.chains = self.spread(chains) if count else self.chains
         return self._log("learn", log, size, temperature)
 
     def _sample_chunk(self) -> dict[str, np.ndarray]:
@@ -152,11 +163,11 @@ class Run:
         program = self._program("sample", function, (GROUPS, SAME, SAME, GROUPS, SAME, SAME), (GROUPS, DRAWS, SAME))
         stale, self.stale = jnp.asarray(self.stale), False
         self.chains, draws, log = program(self.chains, self.learned, self.ranges, self.factor, stale, schedule)
-        theta, phi = jax.tree.map(np.asarray, tuple(draws))
+        theta, phi, log_sigma = jax.tree.map(np.asarray, tuple(draws))
         logged = self._log(phase, log, size, np.ones(size))
         if phase == "sample":
             self.theta_draws.append(theta)
-            self.phi_draws.append(phi)
+            self.above_draws.append((phi, log_sigma))
             self._extend_if_needed()
         elif self.phase == "settle":  # after the last chunk of settling nothing changes any more
             self._tune(theta, phi)
@@ -178,6 +189,17 @@ class Run:
         position = BLOCKS[self.settings.blocks](prior, systems).pack(theta, phi)[0]
         log_step = jnp.full((groups, position.shape[2]), jnp.log(self.settings.step_size or 0.3))
         return theta, phi, keys[1:], log_step, identity_like(position)
+
+    def _blank(self, position: Array, target: Likelihood) -> Ensemble:
+        """Nothing is evaluated yet: the first iteration does that."""
+        none = jnp.full(position.shape[:3], -jnp.inf, position.dtype)
+        fit: Any = (none, jnp.zeros_like(position))
+        exact: Any = none
+        if target.member is not None:
+            terms = target.member.shape[2 if target.family.linear else 1]
+            square = jnp.full((*position.shape[:3], terms), jnp.inf, position.dtype)
+            fit, exact = Fit(square, jnp.zeros((*square.shape, position.shape[-1]))), Fit(square, None)
+        return Ensemble(position, fit, exact if self.settings.corrected else None)
 
     def _device_count(self) -> int:
         available = min(self.settings.devices or len(jax.devices()), len(jax.devices()))
@@ -300,14 +322,36 @@ class Run:
 
     def phi(self) -> Any:
         """Kept draws of the population, (chain, draw, parameter) each; () without hierarchy."""
-        if self.phi_draws:
-            return jax.tree.map(lambda *a: _by_chain(np.concatenate(a)), *self.phi_draws)
+        return self._above()[0]
+
+    def log_sigma(self) -> np.ndarray | None:
+        """Kept draws of the size of the noise, (chain, draw, quantity); None where it is known."""
+        return self._above()[1]
+
+    def _above(self) -> Any:
+        if self.above_draws:
+            return jax.tree.map(lambda *a: _by_chain(np.concatenate(a)), *self.above_draws)
+        return jax.tree.map(lambda a: _by_chain(np.asarray(a)[None]), self.above_now)
+
+    @property
+    def above_now(self) -> Any:
         phi = self.setup.blocks.unpack(self.chains.ensemble.position, self.chains.phi)[1]
-        return jax.tree.map(lambda a: _by_chain(np.asarray(a)[None]), phi)
+        return phi, self.chains.log_sigma
+
+    def sigma(self) -> np.ndarray:
+        """Of every observation; where it is inferred, its posterior median."""
+        log_sigma = self.log_sigma()
+        if log_sigma is None:
+            return self.data.sigma
+        typical = np.exp(np.median(log_sigma, axis=(0, 1)))[self.data.quantity]
+        return np.where(np.isnan(self.data.sigma), typical, self.data.sigma)
 
     def convergence(self) -> Any:
         """Of every theta and phi; on every so-many-th draw where there are very many numbers."""
-        scalars = [a.reshape(*a.shape[:2], -1) for a in (self.theta(), *self.phi()) if a is not None]
+        scale, sizes = self.setup.scale, self.log_sigma()
+        if scale is not None and sizes is not None:
+            sizes = sizes[..., np.flatnonzero(scale.free)]
+        scalars = [a.reshape(*a.shape[:2], -1) for a in (self.theta(), *self.phi(), sizes) if a is not None]
         joined = np.concatenate(scalars, axis=2)
         apart = max(1, min(joined.shape[1] // 100, joined.size // DIAGNOSED_NUMBERS))
         return convergence(joined[:, ::apart], self.groups)

@@ -1,6 +1,7 @@
 """Populations: p(phi) and p(theta | phi)."""
 
 from ._correlation import correlation_factor as correlation_factor
+from ._population import TRIES as TRIES
 from ._population import Correlated as Correlated
 from ._population import Diagonal as Diagonal
 from ._population import Effects as Effects
@@ -12,3 +13,5 @@ from ._population import log_prior as log_prior
 from ._population import population as population
 from ._random import normal as normal
 from ._random import uniforms as uniforms
+from ._slice import NUMBERS as NUMBERS
+from ._slice import slice_draw as slice_draw

@@ -307,7 +307,7 @@ def draw_log_variance(
     uniform: Float[Array, "tries 2"],
     current: Float[Array, ""],
     squares: Float[Array, ""],
-    count: int,
+    count: Any,
     mean: Float[Array, ""],
     variance: Float[Array, ""],
 ) -> Float[Array, ""]:

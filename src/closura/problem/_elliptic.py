@@ -14,7 +14,19 @@ from ._closure import Closures, ClosureSpec, bind
 from ._domain import Domain, Mesh, Predicate, boundary_edges, check_held, dirichlet_edges, segments, whole_sides
 from ._parameters import Parameter, Parameters, check_name
 from ._priors import Prior
-from ._shared import ProblemError, Record, check_called, named_closures, named_inputs, scalars, stand_ins, takes, trace
+from ._shared import (
+    ProblemError,
+    Record,
+    Sigma,
+    as_noise,
+    check_called,
+    named_closures,
+    named_inputs,
+    scalars,
+    stand_ins,
+    takes,
+    trace,
+)
 
 Place = namedtuple("Place", ("x", "y"))
 
@@ -32,7 +44,7 @@ class Elliptic:
     - `natural(x, y)`: on which part of the boundary nothing flows out instead; arrays of NumPy in, True and False out. A
       boundary edge belongs to the part its midpoint lies in.
     - `field`: the name of u; `observed`: what the data see of it, which is the field itself.
-    - `sigma`: known noise standard deviation where the data do not state their own.
+    - `sigma` and `noise`: as of an `ODE`.
     """
 
     # What there is to train a surrogate on.
@@ -52,11 +64,13 @@ class Elliptic:
         natural: Predicate | None = None,
         field: str = "u",
         observed: Sequence[str] | str | None = None,
-        sigma: float | Mapping[str, float] | None = None,
+        sigma: Sigma = None,
+        noise: str = "normal",
         name: str = "problem",
     ):
         self.coefficient, self.source, self.domain = coefficient, source, domain
-        self.boundary, self.natural, self.sigma, self.name = boundary, natural, sigma, name
+        self.boundary, self.natural, self.name = boundary, natural, name
+        self.noise, self.sigma = as_noise(noise, sigma)
         check_name(field, "field")
         self.state_names: tuple[str, ...] = (field,)
         self.observed = (field,) if observed is None else (observed,) if isinstance(observed, str) else tuple(observed)
@@ -109,6 +123,7 @@ class Elliptic:
             field=self.state_names[0],
             observed=self.observed,
             sigma=self.sigma,
+            noise=self.noise,
             name=self.name,
         )
 

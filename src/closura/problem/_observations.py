@@ -20,10 +20,12 @@ from typing import Any, TypeAlias
 import numpy as np
 import pandas as pd
 
+from ._priors import Prior
+
 __all__ = ["DataError", "Observations", "read_table"]
 
 Names: TypeAlias = tuple[str, ...]
-Noise: TypeAlias = float | Mapping[str, float] | None
+Noise: TypeAlias = float | Prior | Mapping[str, float | Prior] | None
 _NUMBER = r"(?:[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|[+-]?(?i:inf|infinity))"
 # Meant as a number: '1,5', '1,234.5', '0.5mm', '5 mm', '< 0.1'; but not a date or a part number.
 _ALMOST_NUMBER = r"[<>~]?\s*[+-]?\d+(?:[.,]\d{3})*(?:[.,]\d+(?:[eE][+-]?\d+)?\s?|\s)[^\d\s.,:/-]{0,8}"
@@ -301,11 +303,20 @@ def _read_text(path: Path, axes: Names) -> str:
 
 
 def _filled(flat: pd.DataFrame, quantities: Names, sigma: Noise) -> np.ndarray:
+    """Noise of every row: the table's, else the problem's, else NaN, to be inferred; of one quantity all or none."""
     by_name = sigma if isinstance(sigma, Mapping) else dict.fromkeys(quantities, sigma)
-    default = np.array([by_name.get(name) for name in quantities], dtype=np.float64)
+    stated = [by_name.get(name) for name in quantities]
+    default = np.array([np.nan if s is None or isinstance(s, Prior) else s for s in stated], dtype=np.float64)
     filled = np.where(flat["sigma"].isna(), default[flat["quantity"]], flat["sigma"])
-    for name in (quantities[at] for at in flat["quantity"][~((filled > 0) & (filled < np.inf))]):
-        raise DataError(f"no noise is known for {name}. Add a column 'sigma', or give the problem sigma > 0")
+    for at, name in enumerate(quantities):
+        here = filled[flat["quantity"] == at]
+        told = stated[at]
+        refused = not (told is None or isinstance(told, Prior) or 0 < told < np.inf)
+        if refused or not (np.isnan(here).all() or ((here > 0) & (here < np.inf)).all()):
+            raise DataError(
+                f"noise of {name} must be positive, and known for all of its observations or for none: fill the column 'sigma', "
+                "leave it out to have the noise inferred, or give the problem sigma > 0"
+            )
     return filled
 
 

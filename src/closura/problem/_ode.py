@@ -15,7 +15,9 @@ from ._parameters import Parameter, Parameters, check_name
 from ._priors import Prior
 from ._shared import (
     ProblemError,
+    Sigma,
     as_interval,
+    as_noise,
     check_called,
     check_times,
     named_closures,
@@ -38,7 +40,9 @@ class ODE:
     - `closure`: one specification, a dict of several by name, or None when all the physics is known.
     - `observed`: the component(s) the data see.
     - `dt`: step of the fixed-step integrators (default: 200 steps over the span).
-    - `sigma`: known noise standard deviation where the data do not state their own (one number, or a dict by quantity).
+    - `sigma`: size of the noise where the data do not state their own (one number, or a dict by quantity). Left out, or given
+      as a prior `LogNormal(...)`, it is inferred.
+    - `noise`: "normal", "lognormal" (in proportion to what is observed) or "student" (with outliers).
     """
 
     # What there is to train a surrogate on.
@@ -60,10 +64,12 @@ class ODE:
         observed: Sequence[str] | str,
         dt: float | None = None,
         integrator: Integrator | None = None,
-        sigma: float | Mapping[str, float] | None = None,
+        sigma: Sigma = None,
+        noise: str = "normal",
         name: str = "problem",
     ):
-        self.physics, self.initial, self.name, self.sigma = physics, initial, name, sigma
+        self.physics, self.initial, self.name = physics, initial, name
+        self.noise, self.sigma = as_noise(noise, sigma)
         self.state_names = (state,) if isinstance(state, str) else tuple(state)
         self.observed = (observed,) if isinstance(observed, str) else tuple(observed)
         for component in self.state_names:
@@ -134,6 +140,7 @@ class ODE:
             dt=self.dt,
             integrator=self.integrator,
             sigma=self.sigma,
+            noise=self.noise,
             name=self.name,
         )
 

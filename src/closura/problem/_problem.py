@@ -1,6 +1,5 @@
 """What every problem has, whatever its equation: all that the layers above ask for."""
 
-from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -24,7 +23,8 @@ class Problem(Protocol):
     single: bool
     state_names: tuple[str, ...]
     observed: tuple[str, ...]
-    sigma: float | Mapping[str, float] | None
+    sigma: Any
+    noise: str
 
     @property
     def axes(self) -> tuple[str, ...]: ...

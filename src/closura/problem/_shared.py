@@ -11,12 +11,30 @@ from jaxtyping import Array, Float
 
 from ._closure import ClosureSpec, Known, KnownClosure, Scaling
 from ._parameters import check_name
+from ._priors import LogNormal
 
 Record = dict[str, list[Array]]
 
 
+Sigma = float | LogNormal | Mapping[str, float | LogNormal] | None
+NOISES = ("normal", "lognormal", "student")
+
+
 class ProblemError(ValueError):
     """The problem as written cannot be solved; the message says what to change."""
+
+
+def as_noise(noise: Any, sigma: Any) -> tuple[str, Any]:
+    """The family of the noise and its size, or a message what they may be."""
+    if noise not in NOISES:
+        raise ProblemError(f"noise={noise!r} must be one of {', '.join(map(repr, NOISES))}")
+    for size in sigma.values() if isinstance(sigma, Mapping) else (sigma,):
+        number = isinstance(size, int | float | np.number) and 0 < size < np.inf
+        if not (size is None or isinstance(size, LogNormal) or number):
+            raise ProblemError(
+                f"sigma={size!r} must be a positive number, a prior cl.LogNormal(...) to have it inferred, or nothing"
+            )
+    return noise, sigma
 
 
 def unit_scaling(inputs: int) -> Scaling:

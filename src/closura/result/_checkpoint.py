@@ -61,14 +61,14 @@ def _arrays(run: Run) -> dict[str, Any]:
         "stale": run.stale,
         "nonfinite": run.nonfinite,
         "chunks": len(run.theta_draws),
-        "phi_leaves": len(jax.tree.leaves(run.phi_draws[0])) if run.phi_draws else 0,
+        "phi_leaves": len(jax.tree.leaves(run.above_draws[0])) if run.above_draws else 0,
         "seconds": time.perf_counter() - run.began,
     }
     arrays = {"progress": np.array(json.dumps(progress))}
     arrays |= {f"state_{i}": leaf for i, leaf in enumerate(jax.tree.leaves(_state(run)))}
     arrays |= {f"theta_{i}": theta for i, theta in enumerate(run.theta_draws)}
     arrays |= {
-        f"phi_{i}_{j}": leaf for i, phi in enumerate(run.phi_draws) for j, leaf in enumerate(jax.tree.leaves(phi))
+        f"phi_{i}_{j}": leaf for i, phi in enumerate(run.above_draws) for j, leaf in enumerate(jax.tree.leaves(phi))
     }
     keys = list(run.history[0]) if run.history else []
     return arrays | {f"history_{key}": np.concatenate([h[key] for h in run.history]) for key in keys}
@@ -92,8 +92,8 @@ def _take(run: Run, arrays: dict[str, np.ndarray]) -> None:
     run.stale, run.nonfinite = progress["stale"], progress["nonfinite"]
     run.began -= progress["seconds"]
     run.history = _by_phase({k.removeprefix("history_"): v for k, v in arrays.items() if k.startswith("history_")})
-    phi = run.setup.blocks.unpack(run.chains.ensemble.position, run.chains.phi)[1]
-    run.theta_draws, run.phi_draws = theta, [jax.tree.unflatten(jax.tree.structure(phi), leaves) for leaves in parts]
+    structure = jax.tree.structure(run.above_now)
+    run.theta_draws, run.above_draws = theta, [jax.tree.unflatten(structure, leaves) for leaves in parts]
 
 
 def _by_phase(history: dict[str, np.ndarray]) -> list[dict[str, np.ndarray]]:

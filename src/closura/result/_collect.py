@@ -24,7 +24,7 @@ from ._spot_check import spot_check
 
 BAND_NUMBERS = 2_000_000
 # Names the posterior needs for itself.
-TAKEN = ("mu", "tau", "correlation", "chain", "draw", "system", "parameter", "other")
+TAKEN = ("mu", "tau", "sigma", "correlation", "chain", "draw", "system", "parameter", "other")
 
 
 def check_names(problem: Problem) -> None:
@@ -46,7 +46,7 @@ def collect(run: Run, truth: Truth | None = None, context: dict[str, Any] | None
     chi_square = _chi_square(run, paths["draws"])
     outside = run.outside()
     spot, surrogate_error = spot_check(run, paths, truth)
-    reading = reading_error(run.problem, run.data, paths["fit"].mean(axis=0))
+    reading = reading_error(run.problem, run.data, paths["fit"].mean(axis=0), run.sigma())
     verdict = judge(run, check, chi_square, outside, surrogate_error, reading)
     metrics = (
         _metrics(run, truth, check, context, paths)
@@ -128,8 +128,13 @@ def _tree(run: Run) -> xr.DataTree:
             coords["other"] = names
             both = factor @ np.swapaxes(factor, -1, -2)
             posterior["correlation"] = (("chain", "draw", "parameter", "other"), both)
+    log_sigma, scale = run.log_sigma(), run.setup.scale
+    if log_sigma is not None and scale is not None:
+        coords["quantity"] = list(data.quantities)
+        posterior["sigma"] = (("chain", "draw", "quantity"), np.where(scale.free, np.exp(log_sigma), np.nan))
     observed = {
-        key: (("system", "observation"), np.where(data.mask, getattr(data, key), np.nan)) for key in ("value", "sigma")
+        key: (("system", "observation"), np.where(data.mask, value, np.nan))
+        for key, value in (("value", data.value), ("sigma", run.sigma()))
     }
     for i, axis in enumerate(data.axes):
         observed[axis] = (("system", "observation"), np.where(data.mask, data.place[..., i], np.nan))
@@ -191,8 +196,12 @@ def _chi_square(run: Run, draws: np.ndarray) -> float:
         return likelihood.predict(theta, likelihood.model(laws))
 
     predicted = np.asarray(predict(likelihood, jnp.asarray(draws), prepare(run.laws, run.ranges)), float).mean(axis=0)
-    residual = ((data.value - predicted) / data.sigma)[data.mask]
-    return float(np.sum(residual**2)) / max(1, residual.size)
+    family = likelihood.family
+    apart = np.asarray(likelihood.value, float) - np.asarray(family.link(jnp.asarray(predicted)), float)
+    residual = (apart / run.sigma())[data.mask]
+    # Noise without a variance has no such figure; that of its bulk will do.
+    usual = family.variance if np.isfinite(family.variance) else 2.0
+    return float(np.sum(residual**2)) / max(1, residual.size) / usual
 
 
 def _metrics(
@@ -245,7 +254,7 @@ def _second_stage(run: Run) -> float | None:
 
 def _noise(run: Run) -> float | None:
     """The known noise, where it is one number."""
-    sigma = run.data.sigma[run.data.mask]
+    sigma = run.sigma()[run.data.mask]
     return float(sigma[0]) if np.all(sigma == sigma[0]) else None
 
 
@@ -264,7 +273,7 @@ def _view_parts(run: Run, truth: Truth | None, visited: dict[str, np.ndarray], p
             **dict(zip(data.axes, data.place[systems, places].T)),
             "quantity": np.array(data.quantities)[data.quantity[systems, places]],
             "value": data.value[systems, places],
-            "sigma": data.sigma[systems, places],
+            "sigma": run.sigma()[systems, places],
         }
     )
     return {

@@ -6,7 +6,7 @@ from ..forward import in_strip
 from ..problem import Evolution, Observations, Problem
 
 
-def reading_error(problem: Problem, data: Observations, fit: np.ndarray) -> dict[str, float]:
+def reading_error(problem: Problem, data: Observations, fit: np.ndarray, sigma: np.ndarray) -> dict[str, float]:
     """Root mean square over observations, in units of the noise, of reading `fit` (system, quantity, point) by cubic
     interpolation along each axis where observations lie off the grid.
 
@@ -24,6 +24,6 @@ def reading_error(problem: Problem, data: Observations, fit: np.ndarray) -> dict
     for axis, (name, every) in enumerate(zip(problem.axes, ((2, 1), (1, 2)))):
         if problem.shape[axis] < 8 or (problem.periodic[axis] and problem.shape[axis] % 2):
             continue
-        apart = ((read(every) - full) / 15 / data.sigma)[data.mask]
+        apart = ((read(every) - full) / 15 / sigma)[data.mask]
         found[name] = float(np.sqrt(np.mean(apart**2)))
     return found

@@ -29,7 +29,7 @@ def spot_check(
         return dict.fromkeys(FIGURES), None
     observed = observed_columns(run.problem)
     seen, exact, draws = run.setup.likelihood, run.setup.exact, jnp.asarray(paths["draws"])
-    laws = prepare(run.laws, run.ranges)
+    laws, sigma = prepare(run.laws, run.ranges), run.sigma()
 
     @eqx.filter_jit
     def on_grid(network: Any, theta: Any) -> Any:
@@ -42,7 +42,7 @@ def spot_check(
     @eqx.filter_jit
     def at_data(network: Any, laws: Any, theta: Any) -> Any:
         apart = seen.predict(theta, network) - exact.predict(theta, exact.model(laws))
-        return apart**2 * exact.weight
+        return apart**2 / jnp.asarray(sigma) ** 2
 
     apart = np.asarray(at_data(network, laws, draws), float)
     said = np.asarray(on_grid(network, draws), float)

@@ -12,7 +12,7 @@ from ._mala import GroupKeys
 
 @runtime_checkable
 class Target(Protocol):
-    """Log likelihood of each (chain, system) and its gradient in theta, e.g. `closura.forward.Likelihood`."""
+    """The fit of each (chain, system), e.g. `closura.forward.Likelihood`."""
 
     def evaluate(self, theta: Any, model: Any) -> Any: ...
 
@@ -35,11 +35,11 @@ class SystemBlocks:
     def unpack(self, position: Array, phi: Any) -> tuple[Array, Any]:
         return position, phi
 
-    def evaluate(self, likelihood: Target, model: Any, position: Array) -> tuple[Array, Array]:
+    def evaluate(self, likelihood: Target, model: Any, position: Array) -> Any:
         return likelihood.evaluate(position, model)
 
-    def values(self, likelihood: Target, model: Any, position: Array) -> Array:
-        """Log likelihoods alone."""
+    def values(self, likelihood: Target, model: Any, position: Array) -> Any:
+        """Fits without slopes."""
         return likelihood.values(position, model)
 
     def prior(self, position: Array, phi: Any) -> tuple[Array, Array]:

@@ -28,24 +28,31 @@ SMALLEST = 1e-35  # variances of parameters in any units are larger, float32 can
 GroupKeys = Key[Array, " group"]
 Covariance = Literal["halves", "self", "frozen"]
 
-# position (chain, block, dim) -> log likelihood (chain, block) and its gradient: dear, cached
-Evaluate = Callable[
-    [Float[Array, "chain block dim"]], tuple[Float[Array, "chain block"], Float[Array, "chain block dim"]]
-]
-# position (chain, block, dim) -> exact log likelihood (chain, block), where `evaluate` is only close to it
-Correct = Callable[[Float[Array, "chain block dim"]], Float[Array, "chain block"]]
+# position (chain, block, dim) -> its fit to the data, arrays (chain, block, ...): dear, cached
+Evaluate = Callable[[Float[Array, "chain block dim"]], Any]
+# the same of the exact likelihood, where `evaluate` is only close to it
+Correct = Callable[[Float[Array, "chain block dim"]], Any]
 # position and population -> log prior and its gradient: cheap, computed anew since the population moves
 Prior = Callable[[Array, Any], tuple[Array, Array]]
 
 
+class Weigh(NamedTuple):
+    """From fits (and what moves with the population) to log likelihood and score, and from corrections to the exact log
+    likelihood: cheap, computed anew. Unless said, that is what fits and corrections are."""
+
+    fit: Callable[[Any, Any], tuple[Array, Array]] = lambda fit, phi: fit
+    exact: Callable[[Any, Any], Array] = lambda exact, phi: exact
+
+
+PLAIN = Weigh()
+
+
 class Ensemble(NamedTuple):
-    """Where the chains are, with the log likelihood and score found there; and the exact log likelihood, where moves are
-    corrected by it."""
+    """Where the chains are, with the fit found there; and the exact one, where moves are corrected by it."""
 
     position: Float[Array, "group chain block dim"]
-    loglik: Float[Array, "group chain block"]
-    score: Float[Array, "group chain block dim"]
-    exact: Float[Array, "group chain block"] | None = None
+    fit: Any
+    exact: Any = None
 
 
 class Info(NamedTuple):
@@ -61,9 +68,9 @@ def init(
 ) -> Ensemble:
     """Evaluate the target where the chains stand (also after the target has moved)."""
     flat = position.reshape(-1, *position.shape[2:])
-    loglik, score = evaluate(flat)
-    exact = None if correct is None else correct(flat).reshape(position.shape[:3])
-    return Ensemble(position, loglik.reshape(position.shape[:3]), score.reshape(position.shape), exact)
+    found = evaluate(flat), None if correct is None else correct(flat)
+    fit, exact = jax.tree.map(lambda a: a.reshape(*position.shape[:2], *a.shape[1:]), found)
+    return Ensemble(position, fit, exact)
 
 
 def step(
@@ -79,6 +86,7 @@ def step(
     covariance: Covariance = "halves",
     metropolis: bool = True,
     correct: Correct | None = None,
+    weigh: Weigh = PLAIN,
 ) -> tuple[Ensemble, Info]:
     """One step of every chain; one evaluation of the target a chain. `keys` is one key a group.
 
@@ -89,7 +97,7 @@ def step(
     noise = _noise(keys, ensemble.position.shape)
 
     def move(noise: Noise, part: Ensemble, phi: Any, factor: Array) -> tuple[Ensemble, Info]:
-        return _move(noise, part, phi, log_step, factor, evaluate, prior, temperature, metropolis, correct)
+        return _move(noise, part, phi, log_step, factor, evaluate, prior, temperature, metropolis, correct, weigh)
 
     if covariance == "frozen":
         return move(noise, ensemble, phi, identity_like(ensemble.position) if factor is None else factor)
@@ -136,22 +144,25 @@ def _move(
     temperature: Any,
     metropolis: bool,
     correct: Correct | None,
+    weigh: Weigh,
 ) -> tuple[Ensemble, Info]:
     gamma = jnp.exp(log_step)[:, None, :, None]
     log_prior, slope = prior(part.position, phi)
-    drift = jnp.sqrt(0.5 * gamma) * _apply_transposed(factor, temperature * part.score + slope)
+    loglik, score = weigh.fit(part.fit, phi)
+    drift = jnp.sqrt(0.5 * gamma) * _apply_transposed(factor, temperature * score + slope)
     proposal = part.position + jnp.sqrt(2 * gamma) * _apply(factor, drift + noise.normal)
     proposed = init(proposal, evaluate, correct)
     log_prior_new, slope_new = prior(proposal, phi)
-    gradient_new = temperature * proposed.score + slope_new
+    loglik_new, score_new = weigh.fit(proposed.fit, phi)
+    gradient_new = temperature * score_new + slope_new
     # The noise that would lead back, in the same units: no triangular solve.
     back = noise.normal + drift + jnp.sqrt(0.5 * gamma) * _apply_transposed(factor, gradient_new)
     log_ratio = (
-        temperature * (proposed.loglik - part.loglik)
+        temperature * (loglik_new - loglik)
         + (log_prior_new - log_prior)
         + 0.5 * jnp.sum(noise.normal**2 - back**2, axis=-1)
     )
-    finite = jnp.isfinite(proposed.loglik) & jnp.isfinite(log_prior_new) & jnp.all(jnp.isfinite(gradient_new), axis=-1)
+    finite = jnp.isfinite(loglik_new) & jnp.isfinite(log_prior_new) & jnp.all(jnp.isfinite(gradient_new), axis=-1)
     # From a start that was not finite any finite proposal is accepted; a proposal that is not never is.
     log_ratio = jnp.where(finite & ~jnp.isnan(log_ratio), log_ratio, -jnp.inf)
     accept = noise.log_uniform < log_ratio if metropolis else finite
@@ -160,9 +171,10 @@ def _move(
         proposed = proposed._replace(exact=part.exact)
     else:
         # From a start where `evaluate` had nothing finite, the exact likelihood alone decides.
-        already = jnp.where(jnp.isfinite(part.loglik), proposed.loglik - part.loglik, 0.0)
-        again = temperature * (proposed.exact - part.exact - already)
-        again = jnp.where(jnp.isfinite(proposed.exact) & ~jnp.isnan(again), again, -jnp.inf)
+        exact, exact_new = (weigh.exact(state.exact, phi) for state in (part, proposed))
+        already = jnp.where(jnp.isfinite(loglik), loglik_new - loglik, 0.0)
+        again = temperature * (exact_new - exact - already)
+        again = jnp.where(jnp.isfinite(exact_new) & ~jnp.isnan(again), again, -jnp.inf)
         second = jnp.where(accept, jnp.exp(jnp.minimum(0.0, again)), jnp.nan)
         accept = accept & (noise.log_uniform_second < again)
     moved = jax.tree.map(

@@ -1,0 +1,172 @@
+"""Families of noise, and sizes that are inferred: the same likelihood as with the size given, drawn exactly."""
+
+import dataclasses
+import math
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+import closura as cl
+from closura.forward import FAMILIES, Scale, likelihood, unknown_noise
+
+SIZES = {"u": 0.3, "v": 0.7}
+FAMILY = {
+    "normal": lambda y, m, s: stats.norm(m, s).logpdf(y),
+    "lognormal": lambda y, m, s: stats.lognorm(s, scale=m).logpdf(y),
+    "student": lambda y, m, s: stats.t(4, m, s).logpdf(y),
+}
+
+
+def decay(noise="normal", sigma=None):
+    return cl.ODE(
+        lambda t, state, p: (-p.k * state.u, p.k * state.u - 0.1 * state.v),
+        state=("u", "v"),
+        parameters={"k": cl.Positive(guess=0.5), "u0": cl.Positive(guess=2.0)},
+        initial=lambda p: (p.u0, 0.5),
+        span=(0.0, 4.0),
+        dt=0.1,
+        observed=("u", "v"),
+        noise=noise,
+        sigma=sigma,
+    )
+
+
+def table(seed=0, systems=3):
+    """Ragged: the second system has less of v."""
+    random = np.random.default_rng(seed)
+    frame = pd.DataFrame({"system": np.repeat(np.arange(systems), 8), "time": np.tile(np.arange(8) / 2, systems)})
+    frame = frame.assign(u=random.uniform(0.5, 2, len(frame)), v=random.uniform(0.5, 2, len(frame)))
+    frame.loc[10:13, "v"] = np.nan
+    return frame
+
+
+def matched(problem):
+    data = cl.Observations.from_frame(table())
+    return data.matched(problem.observed, {"time": problem.span}, problem.sigma)
+
+
+THETA = jnp.asarray([[[-0.6, 0.8], [-0.4, 0.5], [-0.9, 0.7]], [[-0.7, 0.6], [-0.5, 0.9], [-0.2, 0.4]]])
+
+
+@pytest.mark.usefixtures("float64")
+@pytest.mark.parametrize("noise", FAMILY)
+def test_given_sizes_are_the_family_s_density(noise):
+    problem = decay(noise, SIZES)
+    data = matched(problem)
+    model = likelihood(problem, data)
+    loglik, score = jax.jit(lambda t: model.evaluate(t, {}))(jnp.asarray(THETA, float))
+    predicted = np.asarray(jax.jit(lambda t: model.predict(t, {}))(jnp.asarray(THETA, float)))
+    each = FAMILY[noise](np.where(data.mask, data.value, 1.0), predicted, data.sigma)
+    np.testing.assert_allclose(loglik, np.sum(np.where(data.mask, each, 0.0), axis=-1), rtol=1e-9)
+    h = 1e-6
+    for j, way in enumerate(np.eye(2)):
+        ends = [model.evaluate(jnp.asarray(THETA, float) + s * h * way, {})[0] for s in (1, -1)]
+        np.testing.assert_allclose(score[..., j], (ends[0] - ends[1]) / (2 * h), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.usefixtures("float64")
+@pytest.mark.parametrize("noise", FAMILY)
+@pytest.mark.parametrize("known", [(), ("u",)], ids=["none known", "one known"])
+def test_any_size_weighs_like_the_size_given(noise, known):
+    given = decay(noise, SIZES)
+    free = decay(noise, {name: size for name, size in SIZES.items() if name in known})
+    truth, model = likelihood(given, matched(given)), likelihood(free, matched(free))
+    theta = jnp.asarray(THETA, float)
+    log_sigma = jnp.log(jnp.asarray([[1.0 if name in known else size for name, size in SIZES.items()]] * 2))
+    expected = truth.evaluate(theta, {})
+    found = model.weigh(model.evaluate(theta, {}), log_sigma)
+    np.testing.assert_allclose(found[0], expected[0], rtol=1e-10)
+    np.testing.assert_allclose(found[1], expected[1], rtol=1e-9)
+    np.testing.assert_allclose(model.weigh_values(model.values(theta, {}), log_sigma), expected[0], rtol=1e-10)
+    np.testing.assert_allclose(model.mean(theta, {}, None, log_sigma), truth.mean(theta, {}), rtol=1e-10)
+
+
+def test_failed_solves_have_no_likelihood():
+    problem = decay("student", None)
+    model = likelihood(problem, matched(problem))
+    loglik, score = model.weigh(model.evaluate(THETA.at[0, 1, 0].set(jnp.nan), {}), jnp.zeros((2, 2)))
+    assert loglik[0, 1] == -jnp.inf
+    assert np.all(score[0, 1] == 0)
+    assert np.isfinite(np.delete(np.asarray(loglik).ravel(), 1)).all()
+
+
+@pytest.mark.parametrize("noise", ["normal", "student"])
+@pytest.mark.parametrize("temperature", [1.0, 0.3])
+def test_sizes_are_drawn_from_their_conditional(noise, temperature):
+    """Against quadrature, from many short chains that start anywhere."""
+    family, chains = FAMILIES[noise], 4000
+    random = np.random.default_rng(0)
+    square = np.concatenate([random.chisquare(1, (2, 9)) * 0.4, random.chisquare(1, (2, 9)) * 3.0], axis=1)
+    member = np.zeros((2, 18, 2))
+    member[:, :9, 0] = member[:, 9:, 1] = 1
+    scale = Scale(jnp.asarray([-1.0, 0.5]), jnp.asarray([0.6, 0.4]), (True, True))
+    terms = np.einsum("so,soq->sq", square, member) if family.linear else square
+    fits = jnp.broadcast_to(jnp.asarray(terms, jnp.float32), (chains, *terms.shape))
+    counts = jnp.asarray(member.sum(axis=1), jnp.float32)
+
+    def one(log_sigma, key):
+        moved = scale.gibbs(key, family, fits, counts, jnp.asarray(member, jnp.float32), log_sigma, temperature)
+        return moved, moved
+
+    start = scale.draw(jr.normal(jr.key(0), (chains, 2)))
+    draws = np.asarray(jax.jit(lambda s: jax.lax.scan(one, s, jr.split(jr.key(1), 40)))(start)[1])[10:]
+    x = np.linspace(-6, 6, 20_001)
+    for q in range(2):
+        v = (square * member[..., q])[..., None] * np.exp(-2 * x)
+        rho = np.asarray(family.rho(jnp.asarray(v))).sum(axis=(0, 1))
+        log = -0.5 * (x - scale.mean[q]) ** 2 / scale.variance[q] - temperature * (18 * x + rho)
+        weight = np.exp(log - log.max())
+        weight /= weight.sum()
+        mean = np.sum(weight * x)
+        sd = math.sqrt(np.sum(weight * (x - mean) ** 2))
+        # Draws of one chain are hardly correlated: at least a third of them count.
+        effective = draws.shape[0] * chains / 3
+        assert abs(draws[..., q].mean() - mean) < 4 * sd / math.sqrt(effective)
+        assert draws[..., q].std() / sd == pytest.approx(1, abs=4 / math.sqrt(effective))
+
+
+def test_what_is_known_stays():
+    problem = decay("normal", {"u": 0.3})
+    scale, said = unknown_noise(problem, matched(problem))
+    assert scale.free == (False, True)
+    assert len(said) == 1
+    assert said[0].startswith("noise of v: not given, inferred; before data log-normal about")
+    key, square = jr.key(0), jnp.ones((4, 3, 2))
+    drawn = scale.gibbs(key, FAMILIES["normal"], square, jnp.ones((3, 2)), None, jnp.zeros((4, 2)), 1.0)
+    assert np.all(drawn[:, 0] == 0)
+    assert np.all(drawn[:, 1] != 0)
+
+
+def test_a_prior_for_the_size():
+    problem, known = decay("lognormal", cl.LogNormal(-1.0, 0.5)), decay("normal", 0.1)
+    scale, said = unknown_noise(problem, matched(problem))
+    np.testing.assert_allclose(scale.mean, -1.0)
+    np.testing.assert_allclose(scale.variance, 0.25)
+    assert said == []
+    assert unknown_noise(known, matched(known)) == (None, [])
+
+
+def test_logarithms_need_positive_values():
+    problem = decay("lognormal", 0.1)
+    data = matched(problem)
+    data = dataclasses.replace(data, value=np.where(data.value == data.value[1, 2], -0.5, data.value))
+    with pytest.raises(cl.DataError, match=r"log-normal noise needs positive values, but . of system 1 is -0.5"):
+        likelihood(problem, data)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"noise": "gauss"}, "noise='gauss' must be one of 'normal', 'lognormal', 'student'"),
+        ({"sigma": -1.0}, "sigma=-1.0 must be a positive number, a prior"),
+        ({"sigma": {"u": float("nan")}}, "sigma=nan must be a positive number"),
+    ],
+)
+def test_messages(options, says):
+    with pytest.raises(cl.ProblemError, match=says):
+        decay(**options)
