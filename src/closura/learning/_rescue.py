@@ -24,10 +24,10 @@ def rescued(setup: Setup, chains: Chains, seed: int) -> tuple[Chains, int]:
         return setup.weigh.fit(chains.ensemble.fit, above)[0] + setup.prior(chains.ensemble.position, above)[0]
 
     log_density = np.asarray(jax.jit(density)(chains), float)
+    log_density = np.where(np.isfinite(log_density), log_density, -np.inf)
     dimension = chains.ensemble.position.shape[-1]
     allowed = ENOUGH + 0.5 * dimension + 5 * np.sqrt(0.5 * dimension)
-    with np.errstate(invalid="ignore"):
-        behind = ~(log_density >= np.max(log_density, axis=1, keepdims=True) - allowed)
+    behind = log_density < np.max(log_density, axis=1, keepdims=True) - allowed
     donors = ~behind & np.isfinite(log_density)
     behind &= donors.any(axis=1, keepdims=True)
     if not behind.any():
