@@ -1,5 +1,6 @@
 """The one verb."""
 
+import sys
 import time
 import warnings
 from pathlib import Path
@@ -70,6 +71,9 @@ def fit(
     if folder is not None and not resume:
         check(folder, overwrite=overwrite)
     run = Run(problem, observations, chosen)
+    if progress:
+        for note in run.notes:
+            print(f"note: {note}", file=sys.stderr)
     if folder is None:
         drive(run, progress)
         return collect(run, truth, context)

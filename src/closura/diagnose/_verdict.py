@@ -157,16 +157,19 @@ def _judge_chains(verdict: Verdict, run: Any, check: Any) -> None:
 
 
 def _name(run: Any, index: int) -> str:
-    """Which scalar the convergence figures mean: theta first, then mu, log tau, and what correlations come from."""
+    """Which scalar the convergence figures mean: theta first, then mu, log tau, what correlations come from, and noise."""
     labels, systems = run.problem.parameters.labels, run.data.systems
     count = len(labels)
     if index < len(systems) * count:
         return f"{labels[index % count]} of system {systems[index // count]}"
+    above: list[str] = []
+    if run.settings.hierarchy:
+        above += [f"{what} of {label} in the population" for what in ("mean", "log variance") for label in labels]
+        if run.settings.population == "full":
+            pairs = [(labels[j], labels[i]) for i in range(count) for j in range(i)]
+            above += [f"correlation of {one} and {other} in the population" for one, other in pairs]
     index -= len(systems) * count
-    if index < 2 * count:
-        return f"{'mean' if index < count else 'log variance'} of {labels[index % count]} in the population"
-    one, other = [(i, j) for i in range(count) for j in range(i)][index - 2 * count]
-    return f"correlation of {labels[other]} and {labels[one]} in the population"
+    return above[index] if index < len(above) else "the size of the noise"
 
 
 def _judge_sampler(verdict: Verdict, settings: Any) -> None:

@@ -74,6 +74,11 @@ class Result:
                 f"  {label:<24} {m:>10.3f} ± {s:<8.3f}  sd {t:.3f}"
                 for label, m, s, t in zip(self.problem.parameters.labels, mean, sd, spread)
             ]
+        if "sigma" in self.posterior:
+            sizes = self.posterior["sigma"]
+            mean, sd = (getattr(sizes, s)(("chain", "draw")).values for s in ("mean", "std"))
+            told = [f"{q} {m:.4g} ± {s:.2g}" for q, m, s in zip(sizes["quantity"].values, mean, sd) if np.isfinite(m)]
+            lines.append(f"noise (standard deviation)  {',  '.join(told)}")
         shown = ("theta_mse", "coverage_2sd", "closure_mse", "rhat_max", "ess_bulk_min", "seconds_total")
         lines.append("  ".join(f"{k} {self.metrics[k]:.4g}" for k in shown if self.metrics.get(k) is not None))
         return "\n".join(lines)
