@@ -95,8 +95,8 @@ def test_bad_values_say_what_to_do(make, says):
 def test_something_that_is_no_parameter_is_refused(monkeypatch):
     # A user runs without shape checking, and gets this message instead of its one.
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
-    with pytest.raises(TypeError, match=r"parameter 'k' is 3\.0; use cl\.Real\(\), cl\.Positive\(\)"):
-        Parameters({"k": 3.0})
+    with pytest.raises(TypeError, match=r"parameter 'k' is 'three'; use cl\.Real\(\), cl\.Positive\(\)"):
+        Parameters({"k": "three"})
 
 
 def test_hyperprior_of_the_mass_damper():
@@ -109,3 +109,65 @@ def test_hyperprior_of_the_mass_damper():
     np.testing.assert_allclose(parameters.log_variance_variance, [0.4, 0.08, 0.08], rtol=1e-12)
     np.testing.assert_allclose(mass_damper.mu, [np.log(5.0), 0.0, 2.0])
     np.testing.assert_allclose(mass_damper.tau, [0.03, 2.0, 2.0])
+
+
+def test_a_plain_number_is_known():
+    parameters = Parameters({"g": 9.81, "k": cl.Positive(), "m": 2, "u0": cl.Normal(1.0, 2.0)})
+    assert parameters.names == ("k", "u0")
+    assert len(parameters) == 2
+    record = parameters.constrain(jnp.array([0.0, 3.0]))
+    assert record._fields == ("g", "k", "m", "u0")
+    np.testing.assert_allclose(record, [9.81, 1.0, 2.0, 3.0])
+    with pytest.raises(ValueError, match="at least one parameter to infer"):
+        Parameters({"g": 9.81})
+
+
+def test_a_known_number_stays_known_under_another_law():
+    problem = cl.ODE(
+        lambda t, state, p, f: -p.k * state.u - f(state.u) + p.g,
+        state="u",
+        parameters={"k": cl.Positive(), "g": 0.5},
+        initial=lambda p: p.g,
+        span=(0.0, 1.0),
+        observed="u",
+        closure=cl.MLP(width=4, depth=1),
+    )
+    again = problem.with_closure(cl.Known(jnp.sin))
+    assert again.parameters.names == ("k",)
+    assert again.parameters.fixed == {"g": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("prior", "kind", "guess", "width"),
+    [
+        (cl.Normal(2.0, 0.5), cl.Real, 2.0, 0.5),
+        (cl.LogNormal(-1.0, 0.7), cl.Positive, np.exp(-1.0), 0.7),
+        (cl.HalfNormal(3.0), cl.Positive, 2.0235, None),
+        (cl.Uniform(-1.0, 3.0), cl.Interval, 1.0, None),
+    ],
+)
+def test_a_prior_says_what_kind_it_is_of(prior, kind, guess, width):
+    found = Parameters({"a": prior}).kinds["a"]
+    assert type(found) is kind
+    assert found.guess == pytest.approx(guess, rel=1e-4)
+    if width is not None:
+        assert found.width == pytest.approx(width, rel=1e-9)
+        assert found.log_density is None
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: cl.Positive(guess=1.0, prior=cl.LogNormal(0.0, 1.0)), "give a prior, or guess and width, not both"),
+        (
+            lambda: cl.Positive(prior=cl.Normal(0.0, 1.0)),
+            "use Real, or a prior that stays inside, like TruncatedNormal",
+        ),
+        (lambda: cl.Real(prior=cl.Gamma(2.0, 1.0)), "use Positive"),
+        (lambda: cl.Positive(prior=cl.Uniform(0.0, 2.0)), r"use Interval\(0, 2\)"),
+        (lambda: Parameters({"a": cl.TruncatedNormal(2.0, 1.0, 1.0)}), "give it an upper bound too"),
+    ],
+)
+def test_priors_that_do_not_fit(make, says):
+    with pytest.raises(ValueError, match=says):
+        make()

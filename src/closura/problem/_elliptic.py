@@ -38,7 +38,7 @@ class Elliptic:
       by name, `f` is the unknown law (or, with several closures, `f.name`).
     - `source(x, p)`: s at one place.
     - `domain`: `Rectangle(...)` or `Mesh(points, triangles)`.
-    - `parameters`: name -> `Real`, `Positive` or `Interval`.
+    - `parameters`: name -> `Real`, `Positive` or `Interval`, or a prior like `LogNormal(0.0, 1.0)`; a plain number is known.
     - `closure`: one specification, a dict of several by name, or None when all the physics is known.
     - `boundary`: what u is on the boundary, a number or a function of (x, p); zero by default.
     - `natural(x, y)`: on which part of the boundary nothing flows out instead; arrays of NumPy in, True and False out. A
@@ -58,7 +58,7 @@ class Elliptic:
         source: Callable[..., Any],
         *,
         domain: Domain,
-        parameters: Mapping[str, Parameter | Prior],
+        parameters: Mapping[str, Parameter | Prior | float],
         closure: ClosureSpec | Mapping[str, ClosureSpec] | None = None,
         boundary: float | Callable[..., Any] | None = None,
         natural: Predicate | None = None,
@@ -116,7 +116,7 @@ class Elliptic:
             self.coefficient,
             self.source,
             domain=self.domain,
-            parameters=self.parameters.kinds,
+            parameters=self.parameters.stated,
             closure=closure,
             boundary=self.boundary,
             natural=self.natural,

@@ -60,7 +60,7 @@ class Evolution:
         physics: Callable[..., Any],
         *,
         field: Sequence[str] | str = "u",
-        parameters: Mapping[str, Parameter | Prior],
+        parameters: Mapping[str, Parameter | Prior | float],
         initial: Callable[..., Any],
         span: tuple[float, float],
         domain: tuple[float, float],

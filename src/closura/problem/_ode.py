@@ -36,7 +36,7 @@ class ODE:
       physical parameter values by name, `f` is the unknown law (or, with several closures, `f.name`). Returns one
       derivative a state.
     - `state`: names of the state's components; `initial(p)` returns one value each.
-    - `parameters`: name -> `Real`, `Positive` or `Interval`.
+    - `parameters`: name -> `Real`, `Positive` or `Interval`, or a prior like `LogNormal(0.0, 1.0)`; a plain number is known.
     - `closure`: one specification, a dict of several by name, or None when all the physics is known.
     - `observed`: the component(s) the data see.
     - `dt`: step of the fixed-step integrators (default: 200 steps over the span).
@@ -57,7 +57,7 @@ class ODE:
         physics: Callable[..., Any],
         *,
         state: Sequence[str] | str,
-        parameters: Mapping[str, Parameter | Prior],
+        parameters: Mapping[str, Parameter | Prior | float],
         initial: Callable[[Any], Any],
         span: tuple[float, float],
         closure: ClosureSpec | Mapping[str, ClosureSpec] | None = None,
@@ -132,7 +132,7 @@ class ODE:
         return ODE(
             self.physics,
             state=self.state_names,
-            parameters=self.parameters.kinds,
+            parameters=self.parameters.stated,
             initial=self.initial,
             span=self.span,
             closure=closure,

@@ -199,20 +199,27 @@ def _kind_for(low: float, high: float) -> str:
 
 
 class Parameters:
-    """The parameters of one system, in order; turns theta (P,) into a record `p` with one field a name."""
+    """The parameters of one system, in order; turns theta (P,) into a record `p` with one field a name.
 
-    def __init__(self, kinds: Mapping[str, Parameter | Prior]):
-        if not kinds:
-            raise ValueError("a problem needs at least one parameter, e.g. parameters={'k': cl.Positive()}")
-        self.kinds = {name: of_prior(kind) if isinstance(kind, Prior) else kind for name, kind in kinds.items()}
-        for name, kind in self.kinds.items():
+    Those stated as plain numbers are `fixed`: in the record, not in theta.
+    """
+
+    def __init__(self, stated: Mapping[str, Parameter | Prior | float]):
+        self.stated = dict(stated)
+        self.fixed = {n: float(kind) for n, kind in stated.items() if isinstance(kind, int | float | np.number)}
+        free = {name: kind for name, kind in stated.items() if name not in self.fixed}
+        if not free:
+            raise ValueError("a problem needs at least one parameter to infer, e.g. parameters={'k': cl.Positive()}")
+        self.kinds: dict[str, Parameter] = {n: of_prior(k) if isinstance(k, Prior) else k for n, k in free.items()}  # type: ignore[misc]
+        for name in stated:
             check_name(name, "parameter")
+        for name, kind in self.kinds.items():
             if not isinstance(kind, Parameter):
                 raise TypeError(
-                    f"parameter {name!r} is {kind!r}; use cl.Real(), cl.Positive(), cl.Interval(a, b), or a prior like "
-                    "cl.LogNormal(0.0, 1.0)"
+                    f"parameter {name!r} is {kind!r}; use cl.Real(), cl.Positive(), cl.Interval(a, b), a prior like "
+                    "cl.LogNormal(0.0, 1.0), or a number that is known"
                 )
-        self.record = namedtuple("p", list(kinds))  # type: ignore[misc]
+        self.record = namedtuple("p", list(stated))  # type: ignore[misc]
 
     def __len__(self) -> int:
         return len(self.kinds)
@@ -227,7 +234,8 @@ class Parameters:
 
     def constrain(self, theta: Float[Array, " parameter"]) -> Any:
         """Physical values by name, for the physics of one system."""
-        return self.record(*(kind.constrain(theta[i]) for i, kind in enumerate(self.kinds.values())))
+        free = {name: kind.constrain(theta[i]) for i, (name, kind) in enumerate(self.kinds.items())}
+        return self.record(**free, **self.fixed)
 
     def to_physical(self, theta: Any) -> Any:
         """Physical values of an array whose last axis is the parameter."""
