@@ -63,9 +63,9 @@ class LongTable:
         flat = flat.assign(system=system[row], **{axis: at[row] for axis, at in places.items()})
         if not allow_duplicates:
             self.refuse_duplicates(flat)
-        late = (pd.Series(places[self.axes[0]]).groupby(system).diff() < 0).to_numpy()
-        if late.any() and self.axes == ("time",):
-            self.notes.append(f"times sorted in {len(np.unique(system[late]))} of {len(names)} systems")
+        late = flat[flat.groupby(["system", "quantity"])[self.axes[0]].diff() < 0]
+        if len(late) and self.axes == ("time",):
+            self.notes.append(f"times sorted in {late['system'].nunique()} of {len(names)} systems")
         return Checked(names, quantities, flat)
 
     def tidy(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,13 @@ def read_netcdf(path: Path, axes: Names) -> tuple[pd.DataFrame, list[str]]:
     import xarray as xr
 
     with path.open("rb") as file:
-        engine = "scipy" if file.read(3) == b"CDF" else "h5netcdf"
-    if engine == "h5netcdf":
+        old = file.read(3) == b"CDF"
+    if not old:
         h5py.File(path).close()  # of a damaged file h5netcdf would complain on the terminal
+    content: Any = BytesIO(path.read_bytes()) if old else path  # scipy would keep the file open
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        with xr.open_dataset(path, engine=engine, decode_timedelta=False) as opened:
+        with xr.open_dataset(content, engine="scipy" if old else "h5netcdf", decode_timedelta=False) as opened:
             data = opened.load()
     return from_dataset(data, str(path), axes)
 
@@ -54,10 +56,8 @@ def from_dataset(data: Any, source: str, axes: Names) -> tuple[pd.DataFrame, lis
     if "system" not in place.values():
         notes.append("no dimension or coordinate 'system': everything is one system, '1'")
         data = data.assign_coords(system="1")
-    about = {"system", *axes, *STACKED[:1], "sigma"}
-    values = [
-        name for name in data.data_vars if not re.match("sigma_", place[str(name)]) and place[str(name)] not in about
-    ]
+    about = "|".join(map(re.escape, ("system", *axes, STACKED[0], "sigma")))
+    values = [name for name in data.data_vars if not re.fullmatch(f"{about}|sigma_.*", place[str(name)])]
     for name in values:
         lacks = [str(other) for other in data.dims if other not in data[name].dims]
         if lacks:
