@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import warnings
 from io import BytesIO
 from pathlib import Path
@@ -15,18 +16,26 @@ from ._long_table import STACKED, Names
 
 
 def read_netcdf(path: Path, axes: Names) -> tuple[pd.DataFrame, list[str]]:
-    import h5py
     import xarray as xr
 
     with path.open("rb") as file:
         old = file.read(3) == b"CDF"
-    if not old:
-        h5py.File(path).close()  # of a damaged file h5netcdf would complain on the terminal
     content: Any = BytesIO(path.read_bytes()) if old else path  # scipy would keep the file open
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        with xr.open_dataset(content, engine="scipy" if old else "h5netcdf", decode_timedelta=False) as opened:
-            data = opened.load()
+    complain, why = sys.unraisablehook, ""
+    sys.unraisablehook = lambda _: None  # h5netcdf cannot let go of a damaged file in silence
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            with xr.open_dataset(content, engine="scipy" if old else "h5netcdf", decode_timedelta=False) as opened:
+                data = opened.load()
+    except MemoryError:
+        raise
+    except Exception as error:
+        why = str(error) or type(error).__name__
+    finally:
+        sys.unraisablehook = complain
+    if why:
+        raise ValueError(why)
     return from_dataset(data, str(path), axes)
 
 
@@ -42,8 +51,6 @@ def from_dataset(data: Any, source: str, axes: Names) -> tuple[pd.DataFrame, lis
         raise DataError(f"{source}: it is a {type(data).__name__}. Give a Dataset or a DataArray")
     if not data.data_vars:
         raise DataError(f"{source}: there are no variables in it (groups are not looked into). Give one Dataset")
-    stacked = [name for name in data.dims if isinstance(data.indexes.get(name), pd.MultiIndex)]
-    data = data.reset_index(stacked)
     notes = []
     place = {str(name): str(name).strip().lower() for name in (*data.dims, *data.variables)}
     for name in [name for name in data.dims if name not in data.variables]:
