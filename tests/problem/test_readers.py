@@ -13,6 +13,7 @@ import pytest
 import xarray as xr
 from matlab import object_5, save_7_3
 from scipy.io import netcdf_file, savemat
+from scipy.sparse import csc_array
 from tables import assert_same, assert_says, message
 
 from closura.problem import _observations
@@ -244,6 +245,8 @@ def test_what_else_is_in_a_workspace_is_ignored_with_a_note(tmp_path):
     data = read_table(tmp_path / "a.mat")
     assert_same(data, read_table(FLEET))
     assert data.notes == tuple(f"'{name}' is not a vector of 4 entries: ignored" for name in ("fs", "K", "info"))
+    savemat(tmp_path / "a.mat", {"time": [0.0, 1.0], "u": [1.0, 2.0], "S": csc_array(np.eye(3))})
+    says(tmp_path / "a.mat", "no column 'system'", "time, u")
     save_7_3(tmp_path / "b.mat", COLUMNS, objects={"when": "datetime"})
     assert read_table(tmp_path / "b.mat").notes == ("'when' is a datetime, not a vector of 4 entries: ignored",)
 

@@ -23,6 +23,7 @@ class _Object(NamedTuple):
 _Content: TypeAlias = dict[str, Any]  # of arrays, objects, and dictionaries, which are structs
 _PARTS = {1, 2, 3, 4, 5, 6, 7, 9, 12, 13, 14, 15, 16, 17, 18}  # numbers of MATLAB's file format
 _MATRIX, _COMPRESSED = 14, 15
+_USELESS = ("sparse matrix", "function")  # no table, however saved
 _TABLE = "s = table2struct(T,'ToScalar',true); save('fleet.mat','-struct','s')"
 _SAVE = {
     "table": f"In MATLAB: {_TABLE}",
@@ -71,7 +72,9 @@ def _chosen(content: _Content, needed: Names, path: Path) -> _Content:
     if not holds(content) and structs:
         (content,) = structs.values()
     plain = [name.lower() for name, value in content.items() if isinstance(value, np.ndarray)]
-    objects = {name: value for name, value in content.items() if isinstance(value, _Object)}
+    objects = {
+        name: value for name, value in content.items() if isinstance(value, _Object) and value.kind not in _USELESS
+    }
     if objects and not set(needed) <= set(plain):
         name = next((name for name in objects if name.lower() in needed), next(iter(objects)))
         kind = objects[name].kind
@@ -90,8 +93,10 @@ def _version_5(path: Path) -> _Content:
         if isinstance(value, MatlabOpaque):
             return _Object(str(value["s2"].item(), "latin-1"))
         if value.dtype.names:
-            if type(value) is not np.ndarray or value.size != 1:
-                return _Object("struct array" if type(value) is np.ndarray else type(value).__name__)
+            if type(value) is not np.ndarray:
+                return _Object("function")
+            if value.size != 1:
+                return _Object("struct array")
             return {name: plain(value[name].item()) for name in value.dtype.names}
         if value.dtype == object:
             return _cells([plain(cell) for cell in value.ravel()])
