@@ -8,7 +8,6 @@ from typing import Any
 
 import jax
 import numpy as np
-import pandas as pd
 
 from .diagnose import Truth
 from .learning import Run, cores, drive, make_settings
@@ -33,7 +32,7 @@ CHECKPOINT_EVERY = 30.0
 
 def fit(
     problem: Problem,
-    data: Observations | pd.DataFrame | str | Path,
+    data: Any,
     *,
     truth: Truth | None = None,
     out: str | Path | None = None,
@@ -46,7 +45,7 @@ def fit(
     """Infer every system's parameters, their population, and the law they share.
 
     - `problem`: what is known, with a hole (`closura.ODE`, `Elliptic`, `Evolution`).
-    - `data`: a long table (path or frame) or `Observations`.
+    - `data`: whatever `closura.read_table` takes (a file, a frame, ...), or the `Observations` it gives.
     - `truth`: what synthetic data were made from; adds scores, changes nothing else.
     - `out`: run folder; checked before work starts, checkpointed meanwhile, written at the end.
     - `overwrite` replaces the run in that folder, `resume` continues it.

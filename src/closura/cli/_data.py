@@ -85,7 +85,9 @@ def _measured(context: Context, problem: Problem, known: BuiltIn | None, resumed
     if folder is not None and not (folder / "data.csv").is_file():
         raise DataError(f"{folder} holds no data.csv; name a table, or a folder made by `closura simulate`")
     table = path if folder is None else folder / "data.csv"
-    data = read_table(table, axes=problem.axes, allow_duplicates=context.allow_duplicates)
+    # The copy in a run folder is plain text, and its dates are numbers already.
+    original = {} if resumed else {"time_unit": context.time_unit, "sheet": context.sheet}
+    data = read_table(table, axes=problem.axes, allow_duplicates=context.allow_duplicates, **original)
     data = check_data(problem, data)
     context = context.model_copy(update={"data": str(path)})
     notes = list(data.notes)

@@ -74,8 +74,12 @@ def fit(
     ] = None,
     data: Annotated[
         Path | None,
-        typer.Option(help="CSV with columns system, time (for fields x, y or time, x), one a quantity [, sigma]"),
+        typer.Option(
+            help="table (text, Excel, Parquet, NetCDF, MATLAB): system, time (for fields x, y or time, x), one column a quantity [, sigma]"
+        ),
     ] = None,
+    time_unit: Annotated[str | None, typer.Option(help="times are dates: count them in s, min, h or d")] = None,
+    sheet: Annotated[str | None, typer.Option(help="sheet of an Excel workbook (default: the first with data)")] = None,
     allow_duplicates: Annotated[
         bool | None, typer.Option("--allow-duplicates", help="the same observation may stand twice in the table")
     ] = None,
@@ -114,7 +118,8 @@ def fit(
     options: dict[str, Any] = {"problem": problem, "data": None if data is None else str(data), "oracle": oracle}
     options |= {"hierarchy": hierarchy, "forward": forward, "seed": seed, "data_seed": data_seed, "systems": systems}
     options |= {"chains": chains, "iterations": iterations, "draws": draws, "devices": devices, "float64": float64}
-    options |= {"allow_duplicates": allow_duplicates, "exact": exact, "preset": preset}
+    options |= {"allow_duplicates": allow_duplicates, "time_unit": time_unit, "sheet": sheet}
+    options |= {"exact": exact, "preset": preset}
     _run(*choose(config, set_ or [], options), out, overwrite=overwrite, cache=cache, progress=not quiet)
 
 

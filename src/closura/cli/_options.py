@@ -21,7 +21,9 @@ class Context(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     problem: str | None = Field(None, description="a built-in problem, or a Python file that defines `problem`")
-    data: str | None = Field(None, description="table of observations (CSV), or a folder made by `closura simulate`")
+    data: str | None = Field(None, description="table of observations, or a folder made by `closura simulate`")
+    time_unit: str | None = Field(None, description="times are dates: count them in s, min, h or d")
+    sheet: str | None = Field(None, description="sheet of an Excel workbook", coerce_numbers_to_str=True)
     allow_duplicates: bool = Field(False, description="the same observation may stand twice in the table")
     systems: int | None = Field(None, ge=1, description="number of synthetic systems")
     data_seed: int | None = Field(None, ge=0, description="seed of the synthetic data")
