@@ -165,6 +165,8 @@ def _name(run: Any, index: int) -> str:
     above: list[str] = []
     if run.settings.hierarchy:
         above += [f"{what} of {label} in the population" for what in ("mean", "log variance") for label in labels]
+        shifts = [(name, column) for name, columns in run.problem.covariates.items() for column in columns]
+        above += [f"shift of {name} by {column} in the population" for name, column in shifts]
         if run.settings.population == "full":
             pairs = [(labels[j], labels[i]) for i in range(count) for j in range(i)]
             above += [f"correlation of {one} and {other} in the population" for one, other in pairs]

@@ -43,6 +43,7 @@ from ._start import (
     SURVEY_POINTS,
     check_data,
     check_physics,
+    effects_of,
     finite_rows,
     outside_share,
     pace_of,
@@ -70,7 +71,12 @@ class Run:
             raise SettingsError(
                 "blocks='joint' is the published sampler, which knows its noise; give sigma, or use blocks='system'"
             )
-        prior = population(problem.parameters, settings.hierarchy, settings.population == "full")
+        effects = effects_of(problem, self.data)
+        if effects is not None and not (settings.hierarchy and settings.blocks == "system"):
+            raise SettingsError(
+                "covariates shift the mean of a population: use hierarchy=True and blocks='system', or drop them"
+            )
+        prior = population(problem.parameters, settings.hierarchy, settings.population == "full", effects)
         seen = likelihood(problem, self.data, settings.forward, **settings.network)
         seen = seen if seen.forward.trained else target
         systems, count = len(data.systems), len(problem.parameters)

@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
 from ..forward import Units, solve_many
+from ..population import Effects
 from ..problem import (
     Closure,
     DataError,
@@ -21,6 +22,7 @@ from ..problem import (
     ProblemError,
     Range,
     Scaling,
+    constants_of,
     place_names,
     unit_scaling,
 )
@@ -32,7 +34,8 @@ SURVEY_POINTS = 2_000_000
 
 def check_data(problem: Problem, data: Observations) -> Observations:
     """The data as this problem sees them, or a message why it cannot."""
-    matched = data.matched(problem.observed, dict(zip(problem.axes, problem.bounds)), problem.sigma)
+    bounds = dict(zip(problem.axes, problem.bounds))
+    matched = data.matched(problem.observed, bounds, problem.sigma, constants_of(problem))
     total = int(matched.counts.sum())
     if total <= len(problem.parameters):
         raise DataError(
@@ -40,6 +43,22 @@ def check_data(problem: Problem, data: Observations) -> Observations:
             f"parameters of one system ({', '.join(problem.parameters.names)}); add data, or fix some parameters"
         )
     return matched
+
+
+def effects_of(problem: Problem, data: Observations) -> Effects | None:
+    """How covariates enter the population: standardised, each shift as unsure before data as the mean itself."""
+    pairs = [(name, column) for name, columns in problem.covariates.items() for column in columns]
+    if not pairs:
+        return None
+    columns = []
+    for name, column in pairs:
+        value = data.constants[column]
+        if not value.std() > 1e-9 * abs(value).max():
+            raise DataError(f"covariate '{column}' of {name} is the same for all systems; leave it out")
+        columns.append((value - value.mean()) / value.std())
+    which = [problem.parameters.names.index(name) for name, _ in pairs]
+    variance = problem.parameters.mean_variance[which]
+    return Effects(jnp.asarray(np.stack(columns, axis=-1), float), jnp.asarray(variance, float), tuple(which))
 
 
 def check_physics(forward: Any, laws: Mapping[str, Any]) -> None:

@@ -18,6 +18,7 @@ from ._shared import (
     ProblemError,
     Record,
     Sigma,
+    as_covariates,
     as_noise,
     check_called,
     named_closures,
@@ -44,7 +45,7 @@ class Elliptic:
     - `natural(x, y)`: on which part of the boundary nothing flows out instead; arrays of NumPy in, True and False out. A
       boundary edge belongs to the part its midpoint lies in.
     - `field`: the name of u; `observed`: what the data see of it, which is the field itself.
-    - `sigma` and `noise`: as of an `ODE`.
+    - `sigma`, `noise` and `covariates`: as of an `ODE`.
     """
 
     # What there is to train a surrogate on.
@@ -66,6 +67,7 @@ class Elliptic:
         observed: Sequence[str] | str | None = None,
         sigma: Sigma = None,
         noise: str = "normal",
+        covariates: Mapping[str, Sequence[str] | str] | None = None,
         name: str = "problem",
     ):
         self.coefficient, self.source, self.domain = coefficient, source, domain
@@ -77,6 +79,7 @@ class Elliptic:
         if self.observed != (field,):
             raise ProblemError(f"observed {', '.join(map(repr, self.observed))} must be the field, {field!r}")
         self.parameters = Parameters(parameters)
+        self.covariates = as_covariates(covariates, self.parameters)
         self.single, self.closures = not isinstance(closure, Mapping), named_closures(closure)
         self.points, self.shape, self.bounds = domain.points, domain.shape, domain.bounds
         edges = dirichlet_edges(domain, natural)
@@ -124,6 +127,7 @@ class Elliptic:
             observed=self.observed,
             sigma=self.sigma,
             noise=self.noise,
+            covariates=self.covariates,
             name=self.name,
         )
 

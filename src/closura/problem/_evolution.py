@@ -20,6 +20,7 @@ from ._shared import (
     ProblemError,
     Record,
     Sigma,
+    as_covariates,
     as_interval,
     as_names,
     as_noise,
@@ -48,7 +49,7 @@ class Evolution:
       over two standard deviations of what is believed of the parameters.
     - `scheme`: "spectral" (periodic domains; `dealias` unless said: without, steep solutions blow up), "central" (`order` 2 or 4) or "upwind" (`order` 1, 2 or 3), where u_x is taken
       from where waves come from: `speed(u, p, f)` is the wave speed, one number (or one a field).
-    - `observed`: the field(s) the data see, all unless said; `sigma` and `noise`: as of an `ODE`.
+    - `observed`: the field(s) the data see, all unless said; `sigma`, `noise` and `covariates`: as of an `ODE`.
     """
 
     offers: ClassVar[tuple[str, ...]] = ("solver", "residual")
@@ -77,12 +78,14 @@ class Evolution:
         integrator: Integrator | None = None,
         sigma: Sigma = None,
         noise: str = "normal",
+        covariates: Mapping[str, Sequence[str] | str] | None = None,
         name: str = "problem",
     ):
         self._given = {key: value for key, value in locals().items() if key not in ("self", "closure", "physics")}
         self.physics, self.initial, self.speed, self.name = physics, initial, speed, name
         self.noise, self.sigma = as_noise(noise, sigma)
         self.parameters = Parameters(parameters)
+        self.covariates = as_covariates(covariates, self.parameters)
         self.state_names = as_names(field, "field")
         self.observed = self.state_names if observed is None else as_names(observed, "observed")
         for quantity in self.observed:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -32,6 +32,7 @@ class Observations:
     mask: np.ndarray  # bool, False on padding
     notes: Names = ()  # what was tidied up on reading
     axes: Names = ("time",)  # what places are made of
+    constants: Mapping[str, np.ndarray] = field(default_factory=dict)  # known of each system, (system,)
 
     @property
     def time(self) -> np.ndarray:
@@ -70,10 +71,18 @@ class Observations:
         frame = pd.DataFrame({"system": np.array(self.systems)[first["system"]], **places})
         frame[list(self.quantities)] = cells[:, 0]
         frame[["sigma" if len(self.quantities) == 1 else f"sigma_{q}" for q in self.quantities]] = cells[:, 1]
-        return frame.dropna(axis=1, how="all")
+        frame = frame.dropna(axis=1, how="all")
+        return frame.assign(**{name: known[first["system"]] for name, known in self.constants.items()})
 
-    def matched(self, quantities: Names, bounds: Mapping[str, tuple[float, float]], sigma: Noise) -> Observations:
-        """For a problem: its quantities in its order, places within its bounds, `sigma` where the table has none."""
+    def matched(
+        self,
+        quantities: Names,
+        bounds: Mapping[str, tuple[float, float]],
+        sigma: Noise,
+        constants: Sequence[str] = (),
+    ) -> Observations:
+        """For a problem: its quantities in its order, places within its bounds, `sigma` where the table has none, and columns
+        that are `constants` of a system."""
         if self.axes != tuple(bounds):
             wanted = ", ".join(map(repr, bounds))
             raise DataError(
@@ -93,8 +102,39 @@ class Observations:
             raise DataError(f"system {some}: {' or '.join(quantities)} was never observed. Remove its lines")
         inside = {axis: self._inside(flat, axis, span) for axis, span in bounds.items()}
         flat = flat.assign(**inside, sigma=_filled(flat, quantities, sigma))
-        extra = [f"column '{q}' is not in the problem" for q in self.quantities if q not in quantities]
-        return _pack(self.systems, quantities, flat, (*self.notes, *(f"{e}: ignored" for e in extra)), self.axes)
+        used = {*quantities, *constants}
+        notes = (
+            *self.notes,
+            *(f"column '{q}' is not in the problem: ignored" for q in self.quantities if q not in used),
+        )
+        told = {name: self._constant(name) for name in constants}
+        return replace(_pack(self.systems, quantities, flat, notes, self.axes), constants=told)
+
+    def _constant(self, name: str) -> np.ndarray:
+        """One value of each system, from a column that says the same on all its lines (or on some, the rest empty)."""
+        if name in self.constants:
+            return self.constants[name]
+        if name not in self.quantities:
+            known = f"it has: {', '.join(self.quantities)}.{did_you_mean(name, self.quantities)}"
+            raise DataError(
+                f"the problem knows '{name}' of every system, but the table has no such column of numbers; {known}"
+            )
+        here = self.mask & (self.quantity == self.quantities.index(name))
+        missing = np.flatnonzero(~here.any(axis=1))
+        if missing.size:
+            some = listed([self.systems[k] for k in missing[:3]], missing.size)
+            raise DataError(
+                f"'{name}' is missing for system {some}. Write it on one of its lines, or leave the system out"
+            )
+        low, high = (f(np.where(here, self.value, fill), axis=1) for f, fill in ((np.min, np.inf), (np.max, -np.inf)))
+        moving = np.flatnonzero(high - low > 1e-9 * np.maximum(abs(low), abs(high)))
+        if moving.size:
+            k = moving[0]
+            raise DataError(
+                f"'{name}' must be one number a system, but system {self.systems[k]} has {low[k]:g} and {high[k]:g}; give the mean, "
+                "say, on all of its lines"
+            )
+        return low
 
     def _inside(self, flat: pd.DataFrame, axis: str, span: tuple[float, float]) -> np.ndarray:
         at, slack = flat[axis].to_numpy(), 1e-6 * (span[1] - span[0])

@@ -16,6 +16,7 @@ from ._priors import Prior
 from ._shared import (
     ProblemError,
     Sigma,
+    as_covariates,
     as_interval,
     as_noise,
     check_called,
@@ -43,6 +44,7 @@ class ODE:
     - `sigma`: size of the noise where the data do not state their own (one number, or a dict by quantity). Left out, or given
       as a prior `LogNormal(...)`, it is inferred.
     - `noise`: "normal", "lognormal" (in proportion to what is observed) or "student" (with outliers).
+    - `covariates`: parameter -> column(s) of the table, one number a system, that shift its population mean.
     """
 
     # What there is to train a surrogate on.
@@ -66,6 +68,7 @@ class ODE:
         integrator: Integrator | None = None,
         sigma: Sigma = None,
         noise: str = "normal",
+        covariates: Mapping[str, Sequence[str] | str] | None = None,
         name: str = "problem",
     ):
         self.physics, self.initial, self.name = physics, initial, name
@@ -78,6 +81,7 @@ class ODE:
             if quantity not in self.state_names:
                 raise ProblemError(f"observed {quantity!r} is not a state; states are {', '.join(self.state_names)}")
         self.parameters = Parameters(parameters)
+        self.covariates = as_covariates(covariates, self.parameters)
         self.span = as_interval(span, "span")
         length = self.span[1] - self.span[0]
         self.steps = max(1, round(length / dt)) if dt is not None and dt > 0 else 200
@@ -141,6 +145,7 @@ class ODE:
             integrator=self.integrator,
             sigma=self.sigma,
             noise=self.noise,
+            covariates=self.covariates,
             name=self.name,
         )
 

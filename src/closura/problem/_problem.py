@@ -25,6 +25,7 @@ class Problem(Protocol):
     observed: tuple[str, ...]
     sigma: Any
     noise: str
+    covariates: dict[str, tuple[str, ...]]
 
     @property
     def axes(self) -> tuple[str, ...]: ...
@@ -83,6 +84,11 @@ class Problem(Protocol):
 
     def check_scheme(self) -> None:
         """Raise if the discretisation does not suit the equation, in the precision in use."""
+
+
+def constants_of(problem: Problem) -> list[str]:
+    """Columns of a table that hold one number a system."""
+    return list(dict.fromkeys(column for columns in problem.covariates.values() for column in columns))
 
 
 def observed_columns(problem: Problem) -> np.ndarray:

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ._closure import ClosureSpec, Known, KnownClosure, Scaling
-from ._parameters import check_name
+from ._parameters import Parameters, check_name
 from ._priors import LogNormal
 
 Record = dict[str, list[Array]]
@@ -35,6 +35,21 @@ def as_noise(noise: Any, sigma: Any) -> tuple[str, Any]:
                 f"sigma={size!r} must be a positive number, a prior cl.LogNormal(...) to have it inferred, or nothing"
             )
     return noise, sigma
+
+
+def as_covariates(covariates: Any, parameters: Parameters) -> dict[str, tuple[str, ...]]:
+    """Columns that shift the population mean of each parameter, by its name."""
+    found = {name: as_columns(columns) for name, columns in dict(covariates or {}).items()}
+    for name in found:
+        if name not in parameters.names:
+            raise ProblemError(
+                f"covariates are of parameters that are inferred, and {name!r} is none; those are {', '.join(parameters.names)}"
+            )
+    return found
+
+
+def as_columns(names: Any) -> tuple[str, ...]:
+    return (names,) if isinstance(names, str) else tuple(names)
 
 
 def unit_scaling(inputs: int) -> Scaling:

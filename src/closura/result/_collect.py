@@ -24,7 +24,20 @@ from ._spot_check import spot_check
 
 BAND_NUMBERS = 2_000_000
 # Names the posterior needs for itself.
-TAKEN = ("mu", "tau", "sigma", "correlation", "chain", "draw", "system", "parameter", "other")
+TAKEN = (
+    "mu",
+    "tau",
+    "sigma",
+    "correlation",
+    "shift",
+    "effect",
+    "quantity",
+    "chain",
+    "draw",
+    "system",
+    "parameter",
+    "other",
+)
 
 
 def check_names(problem: Problem) -> None:
@@ -121,6 +134,11 @@ def _tree(run: Run) -> xr.DataTree:
             "mu": (("chain", "draw", "parameter"), phi.mu),
             "log_tau": (("chain", "draw", "parameter"), phi.log_tau),
         }
+        if phi.slope is not None:
+            pairs = [(name, column) for name, columns in run.problem.covariates.items() for column in columns]
+            coords["effect"] = [f"{name} by {column}" for name, column in pairs]
+            unit = np.array([data.constants[column].std() for _, column in pairs])
+            posterior["shift"] = (("chain", "draw", "effect"), phi.slope / unit)
         if phi.bond is not None:
             factor = np.asarray(
                 jnp.vectorize(lambda b: correlation_factor(b, len(names)), signature="(b)->(p,p)")(phi.bond)
@@ -142,7 +160,7 @@ def _tree(run: Run) -> xr.DataTree:
     observed["quantity"] = (("system", "observation"), names_of)
     attributes = {
         "inference_library": "closura",
-        "note": "mu and tau (variance) are on the unconstrained scale",
+        "note": "mu, tau (variance) and shift (by one unit of a covariate, mu being at their means) are on the unconstrained scale",
     }
     systems = {"system": list(data.systems)}
     return xr.DataTree.from_dict(

@@ -74,6 +74,10 @@ class Result:
                 f"  {label:<24} {m:>10.3f} ± {s:<8.3f}  sd {t:.3f}"
                 for label, m, s, t in zip(self.problem.parameters.labels, mean, sd, spread)
             ]
+        if "shift" in self.posterior:
+            shift = self.posterior["shift"]
+            mean, sd = (getattr(shift, s)(("chain", "draw")).values for s in ("mean", "std"))
+            lines += [f"  {e:<24} {m:>10.3g} ± {s:.2g} a unit" for e, m, s in zip(shift["effect"].values, mean, sd)]
         if "sigma" in self.posterior:
             sizes = self.posterior["sigma"]
             mean, sd = (getattr(sizes, s)(("chain", "draw")).values for s in ("mean", "std"))
