@@ -74,7 +74,7 @@ def test_observed_points_are_read_from_the_grid(name, kind):
     made, network = target(name, kind)
     where = jax.tree.map(lambda a: a[0], made.where)
     predicted = made.forward.predict(theta(name), network, where)
-    np.testing.assert_allclose(made.forward.read(network.states(theta(name)), where), predicted, rtol=1e-9)
+    np.testing.assert_allclose(made.forward.read(theta(name), network.states(theta(name)), where), predicted, rtol=1e-9)
 
 
 def test_a_pinn_is_read_where_it_was_observed_and_is_periodic():

@@ -85,7 +85,7 @@ def test_observed_points_are_read_from_the_solution(kind, observed):
     for value, time, quantity in zip(predicted, where.place[:, 0], where.quantity):
         column = problem.state_names.index(names[int(quantity)])
         assert float(value) == pytest.approx(float(states[round(float(time) / 0.08), column]), rel=1e-9)
-    np.testing.assert_allclose(made.forward.read(states, where), predicted, rtol=1e-9)
+    np.testing.assert_allclose(made.forward.read(theta(), states, where), predicted, rtol=1e-9)
 
 
 def test_between_grid_points_a_cubic_is_exact():

@@ -98,7 +98,8 @@ class EllipticSolver:
     def predict(self, theta: Float[Array, " parameter"], model: Warm, where: Stencil) -> Float[Array, " observation"]:
         """The field of one system at its observation points."""
         u = self._field(theta, model.laws, model.start)
-        return jnp.sum(where.weight * u[where.node], axis=-1)
+        states = jnp.sum(where.weight * u[where.node], axis=-1)[:, None]
+        return self.problem.sensors.seen(theta, where.place, states, where.quantity)
 
     def solution(
         self, theta: Float[Array, " parameter"], laws: Closures, start: Float[Array, " node"] | None = None

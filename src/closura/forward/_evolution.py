@@ -49,10 +49,8 @@ class EvolutionSolver:
         """Observed quantities of one system at its observation points."""
         problem, nodes = self.problem, self.problem.shape[1]
         fields = self._snapshots(theta, laws, jnp.max(where.node) // nodes)
-        columns = [problem.state_names.index(name) for name in problem.observed]
-        near = [fields[column].reshape(-1)[where.node] for column in columns]
-        seen = near[0] if len(near) == 1 else jnp.stack(near)[where.quantity, jnp.arange(where.quantity.shape[0])]
-        return seen[:, 0] if where.node.shape[-1] == 1 else jnp.sum(where.weight * seen, axis=-1)
+        near = jnp.stack([field.reshape(-1)[where.node] for field in fields], axis=-1)
+        return problem.sensors.seen(theta, where.place, where.states(near), where.quantity)
 
     def solution(self, theta: Float[Array, " parameter"], laws: Closures) -> Float[Array, "point field"]:
         """Every field of one system at every point of the problem's grid."""

@@ -16,7 +16,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ..problem import Leapfrog, Problem, observed_columns
+from ..problem import Leapfrog, Problem
 from ._fno import FNO, Waves
 from ._stencil import Stencil
 
@@ -63,6 +63,11 @@ class Frame(eqx.Module):
         """The solution from what a network says, in its units, at all points or at some."""
         return self.base(theta, rows) + lax.stop_gradient(self.free)[rows, None] * self.scale() * part
 
+    def seen(
+        self, theta: Float[Array, " parameter"], where: Stencil, states: Float[Array, "observation state"]
+    ) -> Float[Array, " observation"]:
+        return self.problem.sensors.seen(theta, where.place, states, where.quantity)
+
 
 class Basis(eqx.Module):
     """u(theta) = B g(theta) + c: a small network g times a learned basis B on the grid, read at observed points alone."""
@@ -86,13 +91,16 @@ class Basis(eqx.Module):
 
     def at(self, theta: Float[Array, " parameter"], where: Stencil) -> Float[Array, " observation"]:
         frame, weights = self.frame, self.network(self.frame.inputs(theta))
-        columns = observed_columns(frame.problem)
         # Rows of the basis at the observed points: the same for every chain, so they are put together once.
         factor = lax.stop_gradient(frame.free)[:, None] * frame.scale()
-        rows = where.read((factor[..., None] * self.basis)[where.node], columns)
-        middle = where.read((factor * self.center)[where.node], columns)
-        base = frame.base(theta, where.node.reshape(-1)).reshape(*where.node.shape, -1)
-        return where.read(base, columns) + rows @ weights + middle
+        basis, center, columns = (factor[..., None] * self.basis), factor * self.center, frame.problem.sensors.columns
+        base = where.states(frame.base(theta, where.node.reshape(-1)).reshape(*where.node.shape, -1))
+        if columns is None:
+            rows = jnp.einsum("on,onsr->osr", where.weight, basis[where.node])
+            return frame.seen(theta, where, base + rows @ weights + where.states(center[where.node]))
+        state, each = jnp.asarray(columns)[where.quantity], jnp.arange(len(where.quantity))
+        rows = jnp.einsum("on,onr->or", where.weight, basis[where.node, state[:, None]])
+        return base[each, state] + rows @ weights + where.states(center[where.node])[each, state]
 
 
 def _smooth_basis(problem: Problem, states: int, rank: int, key: PRNGKeyArray) -> Float[Array, "point state rank"]:
@@ -134,7 +142,7 @@ class Operator(eqx.Module):
     def at(self, theta: Float[Array, " parameter"], where: Stencil) -> Float[Array, " observation"]:
         frame, rows = self.frame, where.node.reshape(-1)
         states = frame.whole(theta, self.network(frame.inputs(theta), rows), rows)
-        return where.read(states.reshape(*where.node.shape, -1), observed_columns(frame.problem))
+        return frame.seen(theta, where, where.states(states.reshape(*where.node.shape, -1)))
 
 
 class Pinn(eqx.Module):
@@ -201,10 +209,11 @@ class Pinn(eqx.Module):
         return jax.vmap(self.function(theta))(lax.stop_gradient(self.frame.points))
 
     def at(self, theta: Float[Array, " parameter"], where: Stencil) -> Float[Array, " observation"]:
-        columns = observed_columns(self.frame.problem)
-        plain = np.max(columns) < self.network.out_size  # positions alone are observed: no derivatives needed
-        function = (lambda place: self._primary(theta, place)) if plain else self.function(theta)
-        values = jax.vmap(function)(where.place)
+        columns = self.frame.problem.sensors.columns
+        if columns is None or np.max(columns) >= self.network.out_size:
+            return self.frame.seen(theta, where, jax.vmap(self.function(theta))(where.place))
+        # Positions alone are observed: no derivatives needed.
+        values = jax.vmap(lambda place: self._primary(theta, place))(where.place)
         return values[jnp.arange(values.shape[0]), jnp.asarray(columns)[where.quantity]]
 
     def missed(self, theta: Float[Array, " parameter"], key: PRNGKeyArray) -> Float[Array, "condition state"]:

@@ -9,7 +9,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Int
 
-from ..problem import ODE, Adaptive, Observations, observed_columns
+from ..problem import ODE, Adaptive, Observations
 from ..problem._closure import Closures
 from ._adaptive import solve_adaptive
 from ._slopes import time_slopes
@@ -60,9 +60,8 @@ class Solver:
     ) -> Float[Array, " observation"]:
         """Observed quantities of one system at its observation points."""
         if isinstance(self.problem.integrator, Adaptive):
-            states = self._adaptive(theta, closures, where.time)
-            columns = jnp.stack([states[i] for i in self._observed()])
-            return columns[where.quantity, jnp.arange(where.time.shape[0])]
+            states = jnp.stack(self._adaptive(theta, closures, where.time), axis=-1)
+            return self.problem.sensors.seen(theta, where.time[:, None], states, where.quantity)
         count = self.count or self.problem.steps
         # Forward, what comes after the last observation is left unread. Backward, even a zero sent through an overflow is
         # NaN: there the state is held.
@@ -71,19 +70,28 @@ class Solver:
         # A solution that overflows before the last observation of its own system is a failed one.
         end = -1 if where.last is None else where.last - 1
         lasts = jnp.all(jnp.stack([jnp.isfinite(y[end]) for y in steps]))
-        values = jnp.where(lasts, self._pick(start, steps, where.node, where.quantity), jnp.nan)
-        if self.on_grid:
-            return values
-        # Cubic Hermite between steps: fourth order, like the best of the fixed-step schemes.
-        node = jnp.arange(1, count + 1)
-        times = self.problem.span[0] + self.problem.dt * (node if hold is None else jnp.minimum(node, hold))
-        slopes = jax.vmap(rhs)(times, steps)
-        first_slope = rhs(self.problem.span[0], start)
-        next_values = self._pick(start, steps, where.node + 1, where.quantity)
-        m0 = self.problem.dt * self._pick(first_slope, slopes, where.node, where.quantity)
-        m1 = self.problem.dt * self._pick(first_slope, slopes, where.node + 1, where.quantity)
-        u, rise = where.fraction, next_values - values
-        return values + u * (m0 + u * (3 * rise - 2 * m0 - m1 + u * (m0 + m1 - 2 * rise)))
+        first_slope: Any = None
+        slopes: Any = None
+        if not self.on_grid:
+            node = jnp.arange(1, count + 1)
+            times = self.problem.span[0] + self.problem.dt * (node if hold is None else jnp.minimum(node, hold))
+            first_slope, slopes = rhs(self.problem.span[0], start), jax.vmap(rhs)(times, steps)
+
+        def read(state: int | Array) -> Float[Array, " observation"]:
+            """A state (or of each observation its own) where it was observed."""
+            values = jnp.where(lasts, _pick(start, steps, where.node, state), jnp.nan)
+            if slopes is None:
+                return values
+            # Cubic Hermite between steps: fourth order, like the best of the fixed-step schemes.
+            m0, m1 = (self.problem.dt * _pick(first_slope, slopes, node, state) for node in (where.node, where.node + 1))
+            u, rise = where.fraction, _pick(start, steps, where.node + 1, state) - values
+            return values + u * (m0 + u * (3 * rise - 2 * m0 - m1 + u * (m0 + m1 - 2 * rise)))
+
+        columns = self.problem.sensors.columns
+        if columns is None:
+            states = jnp.stack([read(i) for i in range(len(steps))], axis=-1)
+            return self.problem.sensors.seen(theta, where.time[:, None], states, where.quantity)
+        return read(int(columns[0]) if len(columns) == 1 else jnp.asarray(columns)[where.quantity])
 
     def solution(self, theta: Float[Array, " parameter"], closures: Closures) -> Float[Array, "time state"]:
         """The whole state of one system on the problem's time grid."""
@@ -139,9 +147,6 @@ class Solver:
         rate = self.problem.rate(theta, closures)
         return jax.vmap(lambda t, y: jnp.stack(rate(t, tuple(y))))(times, states)
 
-    def _observed(self) -> tuple[int, ...]:
-        return tuple(observed_columns(self.problem).tolist())
-
     def _steps(
         self, theta: Array, closures: Closures, stride: int, count: int, hold: Array | None = None
     ) -> tuple[Any, Any, Any]:
@@ -169,22 +174,20 @@ class Solver:
         _, steps = lax.scan(each, first, jnp.arange(stride * count, dtype=float).reshape(count, stride))
         return start, rhs, steps
 
-    def _pick(self, start: Any, steps: Any, node: Array, quantity: Array) -> Array:
-        """Observed quantities at grid nodes; node 0 is the initial state."""
-        observed = self._observed()
-        at = jnp.maximum(node - 1, 0)
-        if len(observed) == 1:
-            (i,) = observed
-            return jnp.where(node == 0, start[i], steps[i][at])
-        first, later = jnp.stack([start[i] for i in observed]), jnp.stack([steps[i] for i in observed])
-        return jnp.where(node == 0, first[quantity], later[quantity, at])
-
     def _adaptive(self, theta: Array, closures: Closures, times: Array) -> Any:
         problem = self.problem
         # Not beyond the last time asked for: what happens there must not fail this solve.
         end = jnp.maximum(jnp.max(times), problem.span[0] + problem.dt)
         rhs, start, begin = problem.rate(theta, closures), problem.start(theta), problem.span[0]
         return solve_adaptive(problem.integrator, rhs, start, begin, times, end, self.backward)  # type: ignore[arg-type]
+
+
+def _pick(start: Any, steps: Any, node: Array, state: int | Array) -> Array:
+    """A state (or at each node its own) at grid nodes; node 0 is the initial state."""
+    at = jnp.maximum(node - 1, 0)
+    if isinstance(state, int):
+        return jnp.where(node == 0, start[state], steps[state][at])
+    return jnp.where(node == 0, jnp.stack(start)[state], jnp.stack(steps)[state, at])
 
 
 def either(condition: Array, one: Any, other: Any) -> Any:

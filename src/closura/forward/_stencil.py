@@ -17,12 +17,9 @@ class Stencil(NamedTuple):
     weight: Float[Array, "*system observation near"]
     quantity: Int[Array, "*system observation"]
 
-    def read(
-        self, near: Float[Array, "observation near state *rest"], columns: np.ndarray
-    ) -> Float[Array, "observation *rest"]:
-        """Observed quantities from the states at these nodes; `columns` are the states that quantities are."""
-        values = jnp.einsum("on,ons...->os...", self.weight, near)
-        return values[jnp.arange(values.shape[0]), jnp.asarray(columns)[self.quantity]]
+    def states(self, near: Float[Array, "observation near state"]) -> Float[Array, "observation state"]:
+        """States at the observed places from those at nodes near."""
+        return near[:, 0] if near.shape[1] == 1 else jnp.einsum("on,ons->os", self.weight, near)
 
 
 def on_times(problem: ODE, data: Observations) -> tuple[np.ndarray, np.ndarray]:

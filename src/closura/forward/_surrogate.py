@@ -10,7 +10,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ..problem import Problem, ProblemError, observed_columns
+from ..problem import Problem, ProblemError
 from ..problem._closure import Closures
 from ._networks import Basis, Frame, Network, Operator, Pinn, Units
 from ._stencil import Stencil
@@ -54,9 +54,11 @@ class Surrogate:
         """What `predict` needs beside theta: for a surrogate its network."""
         return network
 
-    def read(self, states: Float[Array, "time state"], where: Stencil) -> Float[Array, " observation"]:
+    def read(
+        self, theta: Float[Array, " parameter"], states: Float[Array, "point state"], where: Stencil
+    ) -> Float[Array, " observation"]:
         """Observed quantities from a solution on the grid."""
-        return where.read(states[where.node], observed_columns(self.problem))
+        return self.problem.sensors.seen(theta, where.place, where.states(states[where.node]), where.quantity)
 
     def reverse(self) -> "Surrogate":
         return self

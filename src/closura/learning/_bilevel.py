@@ -192,7 +192,8 @@ class Bilevel(NamedTuple):
             if setup.likelihood.forward.labelled:
                 # The solutions that label the draws are read at the observed points: no solve is made twice.
                 label = self.labels(laws, draws)
-                predicted = _each_system(setup.likelihood.forward.read, setup.likelihood.where)(label)
+                read = jax.vmap(setup.likelihood.forward.read)  # over systems
+                predicted = jax.vmap(jax.vmap(lambda *at: read(*at, setup.likelihood.where)))(draws, label)
                 scale = self.setup.network.frame.units.state_scale
                 fine = jnp.all(jnp.abs(label) < HUGE * scale, axis=(-2, -1))
             else:
@@ -267,10 +268,9 @@ class Bilevel(NamedTuple):
         return surrogate, replay, slope, loss
 
 
-def _each_system(function: Any, where: Any = None) -> Any:
-    """Over groups, chains and systems; `where`, if any, is of each system."""
-    over = jax.vmap(function) if where is None else lambda x: jax.vmap(function)(x, where)
-    return jax.vmap(jax.vmap(over))
+def _each_system(function: Any) -> Any:
+    """Over groups, chains and systems."""
+    return jax.vmap(jax.vmap(jax.vmap(function)))
 
 
 def _joined(tree: Any) -> Any:

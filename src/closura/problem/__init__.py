@@ -30,7 +30,6 @@ from ._priors import TruncatedNormal as TruncatedNormal
 from ._priors import Uniform as Uniform
 from ._problem import Problem as Problem
 from ._problem import constants_of as constants_of
-from ._problem import observed_columns as observed_columns
 from ._problem import place_names as place_names
 from ._schemes import Dirichlet as Dirichlet
 from ._schemes import Neumann as Neumann

@@ -12,6 +12,7 @@ from jaxtyping import Array, Float
 
 from ._closure import Closures, ClosureSpec, bind
 from ._domain import Domain, Mesh, Predicate, boundary_edges, check_held, dirichlet_edges, segments, whole_sides
+from ._observe import Observed, Sensors
 from ._parameters import Parameter, Parameters, check_name
 from ._priors import Prior
 from ._shared import (
@@ -44,7 +45,8 @@ class Elliptic:
     - `boundary`: what u is on the boundary, a number or a function of (x, p); zero by default.
     - `natural(x, y)`: on which part of the boundary nothing flows out instead; arrays of NumPy in, True and False out. A
       boundary edge belongs to the part its midpoint lies in.
-    - `field`: the name of u; `observed`: what the data see of it, which is the field itself.
+    - `field`: the name of u; `observed`: what the data see of it, the field itself unless said, or functions
+      of it by name: {"head": lambda state, p: state.u / p.weight}.
     - `sigma`, `noise` and `covariates`: as of an `ODE`.
     """
 
@@ -64,7 +66,7 @@ class Elliptic:
         boundary: float | Callable[..., Any] | None = None,
         natural: Predicate | None = None,
         field: str = "u",
-        observed: Sequence[str] | str | None = None,
+        observed: Observed = None,
         sigma: Sigma = None,
         noise: str = "normal",
         covariates: Mapping[str, Sequence[str] | str] | None = None,
@@ -75,10 +77,8 @@ class Elliptic:
         self.noise, self.sigma = as_noise(noise, sigma)
         check_name(field, "field")
         self.state_names: tuple[str, ...] = (field,)
-        self.observed = (field,) if observed is None else (observed,) if isinstance(observed, str) else tuple(observed)
-        if self.observed != (field,):
-            raise ProblemError(f"observed {', '.join(map(repr, self.observed))} must be the field, {field!r}")
         self.parameters = Parameters(parameters)
+        self.sensors = Sensors(observed, self.state_names, self.parameters, len(self.axes))
         self.covariates = as_covariates(covariates, self.parameters)
         self.single, self.closures = not isinstance(closure, Mapping), named_closures(closure)
         self.points, self.shape, self.bounds = domain.points, domain.shape, domain.bounds
@@ -93,6 +93,10 @@ class Elliptic:
         self._segments = segments(self.points, edges) if self.sides is None else np.zeros((0, 2, 2))
         self._takes_law = takes(coefficient, 4)
         self._check()
+
+    @property
+    def observed(self) -> tuple[str, ...]:
+        return self.sensors.names
 
     @property
     def triangles(self) -> np.ndarray | None:
@@ -124,7 +128,7 @@ class Elliptic:
             boundary=self.boundary,
             natural=self.natural,
             field=self.state_names[0],
-            observed=self.observed,
+            observed=self.sensors.functions or self.observed,
             sigma=self.sigma,
             noise=self.noise,
             covariates=self.covariates,

@@ -13,6 +13,7 @@ from jaxtyping import Array, Float
 
 from ._closure import Closures, ClosureSpec, bind
 from ._integrators import RK4, Adaptive, Integrator, Rhs, State
+from ._observe import Observed, Sensors
 from ._parameters import Parameter, Parameters
 from ._priors import Prior
 from ._schemes import Boundary, Dirichlet, Neumann, differences, ends_of, scheme_of
@@ -49,7 +50,7 @@ class Evolution:
       over two standard deviations of what is believed of the parameters.
     - `scheme`: "spectral" (periodic domains; `dealias` unless said: without, steep solutions blow up), "central" (`order` 2 or 4) or "upwind" (`order` 1, 2 or 3), where u_x is taken
       from where waves come from: `speed(u, p, f)` is the wave speed, one number (or one a field).
-    - `observed`: the field(s) the data see, all unless said; `sigma`, `noise` and `covariates`: as of an `ODE`.
+    - `observed`: the field(s) the data see, all unless said, or functions of them as of an `ODE`; `sigma`, `noise` and `covariates`: as of an `ODE`.
     """
 
     offers: ClassVar[tuple[str, ...]] = ("solver", "residual")
@@ -74,7 +75,7 @@ class Evolution:
         dealias: bool | None = None,
         speed: Callable[..., Any] | None = None,
         closure: ClosureSpec | Mapping[str, ClosureSpec] | None = None,
-        observed: Sequence[str] | str | None = None,
+        observed: Observed = None,
         integrator: Integrator | None = None,
         sigma: Sigma = None,
         noise: str = "normal",
@@ -87,10 +88,7 @@ class Evolution:
         self.parameters = Parameters(parameters)
         self.covariates = as_covariates(covariates, self.parameters)
         self.state_names = as_names(field, "field")
-        self.observed = self.state_names if observed is None else as_names(observed, "observed")
-        for quantity in self.observed:
-            if quantity not in self.state_names:
-                raise ProblemError(f"observed {quantity!r} is not a field; fields are {', '.join(self.state_names)}")
+        self.sensors = Sensors(observed, self.state_names, self.parameters, len(self.axes))
         self.span, self.domain = as_interval(span, "span"), as_interval(domain, "domain")
         self.cells, self.snapshots = cells, snapshots
         if cells < 8 or snapshots < 3:
@@ -111,6 +109,10 @@ class Evolution:
         self._check()
 
     # The grid
+
+    @property
+    def observed(self) -> tuple[str, ...]:
+        return self.sensors.names
 
     @property
     def bounds(self) -> tuple[tuple[float, float], tuple[float, float]]:

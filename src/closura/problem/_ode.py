@@ -11,6 +11,7 @@ from jaxtyping import Array, Float
 
 from ._closure import Closures, ClosureSpec, bind
 from ._integrators import RK4, Integrator, Leapfrog, Rhs, State
+from ._observe import Observed, Sensors
 from ._parameters import Parameter, Parameters, check_name
 from ._priors import Prior
 from ._shared import (
@@ -39,7 +40,7 @@ class ODE:
     - `state`: names of the state's components; `initial(p)` returns one value each.
     - `parameters`: name -> `Real`, `Positive` or `Interval`, or a prior like `LogNormal(0.0, 1.0)`; a plain number is known.
     - `closure`: one specification, a dict of several by name, or None when all the physics is known.
-    - `observed`: the component(s) the data see.
+    - `observed`: the component(s) the data see, or functions of them by name: {"strain": lambda state, p: state.u / p.length}.
     - `dt`: step of the fixed-step integrators (default: 200 steps over the span).
     - `sigma`: size of the noise where the data do not state their own (one number, or a dict by quantity). Left out, or given
       as a prior `LogNormal(...)`, it is inferred.
@@ -63,7 +64,7 @@ class ODE:
         initial: Callable[[Any], Any],
         span: tuple[float, float],
         closure: ClosureSpec | Mapping[str, ClosureSpec] | None = None,
-        observed: Sequence[str] | str,
+        observed: Observed,
         dt: float | None = None,
         integrator: Integrator | None = None,
         sigma: Sigma = None,
@@ -74,13 +75,10 @@ class ODE:
         self.physics, self.initial, self.name = physics, initial, name
         self.noise, self.sigma = as_noise(noise, sigma)
         self.state_names = (state,) if isinstance(state, str) else tuple(state)
-        self.observed = (observed,) if isinstance(observed, str) else tuple(observed)
         for component in self.state_names:
             check_name(component, "state")
-        for quantity in self.observed:
-            if quantity not in self.state_names:
-                raise ProblemError(f"observed {quantity!r} is not a state; states are {', '.join(self.state_names)}")
         self.parameters = Parameters(parameters)
+        self.sensors = Sensors(observed, self.state_names, self.parameters, len(self.axes))
         self.covariates = as_covariates(covariates, self.parameters)
         self.span = as_interval(span, "span")
         length = self.span[1] - self.span[0]
@@ -96,6 +94,10 @@ class ODE:
         self._record = namedtuple("state", self.state_names)  # type: ignore[misc]
         self._takes_law = takes(physics, 4)
         self._check()
+
+    @property
+    def observed(self) -> tuple[str, ...]:
+        return self.sensors.names
 
     @property
     def dt(self) -> float:
@@ -140,7 +142,7 @@ class ODE:
             initial=self.initial,
             span=self.span,
             closure=closure,
-            observed=self.observed,
+            observed=self.sensors.functions or self.observed,
             dt=self.dt,
             integrator=self.integrator,
             sigma=self.sigma,

@@ -6,6 +6,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ._closure import ClosureSpec
+from ._observe import Sensors
 from ._parameters import Parameters
 
 
@@ -22,10 +23,13 @@ class Problem(Protocol):
     closures: dict[str, ClosureSpec]
     single: bool
     state_names: tuple[str, ...]
-    observed: tuple[str, ...]
+    sensors: Sensors
     sigma: Any
     noise: str
     covariates: dict[str, tuple[str, ...]]
+
+    @property
+    def observed(self) -> tuple[str, ...]: ...
 
     @property
     def axes(self) -> tuple[str, ...]: ...
@@ -89,11 +93,6 @@ class Problem(Protocol):
 def constants_of(problem: Problem) -> list[str]:
     """Columns of a table that hold one number a system."""
     return list(dict.fromkeys(column for columns in problem.covariates.values() for column in columns))
-
-
-def observed_columns(problem: Problem) -> np.ndarray:
-    """Which state each observed quantity is."""
-    return np.array([problem.state_names.index(name) for name in problem.observed])
 
 
 def place_names(problem: Problem, place: Any) -> str:

@@ -16,11 +16,11 @@ from ..diagnose import Truth, closure_mse, closure_mse_visited, judge, on_points
 from ..forward import solve_many
 from ..learning import Run
 from ..population import correlation_factor
-from ..problem import Closure, Known, Problem, ProblemError, observed_columns, prepare, unit_scaling
+from ..problem import Closure, Known, Problem, ProblemError, prepare, unit_scaling
 from ..show import ClosureView
 from ._reading import reading_error
 from ._result import Result
-from ._spot_check import spot_check
+from ._spot_check import quantities, spot_check
 
 BAND_NUMBERS = 2_000_000
 # Names the posterior needs for itself.
@@ -181,12 +181,12 @@ def _paths(run: Run, truth: Truth | None) -> dict[str, Any]:
     flat = theta.reshape(-1, *theta.shape[2:])
     wanted = int(np.clip(BAND_NUMBERS // (theta.shape[2] * len(problem.points) * len(problem.observed)), 32, 100))
     chosen = flat[np.linspace(0, len(flat) - 1, min(wanted, len(flat))).astype(int)]
-    observed = observed_columns(problem)
 
     @eqx.filter_jit
     def solve(theta: Any, laws: Any) -> Any:
-        paths = solve_many(forward, theta.reshape(-1, theta.shape[-1]), laws)[..., observed]
-        return jnp.moveaxis(paths.reshape(*theta.shape[:-1], *paths.shape[1:]), -1, -2)
+        flat = theta.reshape(-1, theta.shape[-1])
+        paths = jax.vmap(lambda t, s: quantities(problem, t, s))(flat, solve_many(forward, flat, laws))
+        return paths.reshape(*theta.shape[:-1], *paths.shape[1:])
 
     laws = prepare(run.laws, run.ranges)
     fit = np.asarray(solve(jnp.asarray(chosen), laws))

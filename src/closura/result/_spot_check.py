@@ -10,9 +10,14 @@ import numpy as np
 from ..diagnose import SurrogateError, Truth
 from ..forward import solve_many
 from ..learning import Run
-from ..problem import observed_columns, prepare
+from ..problem import Problem, prepare
 
 FIGURES = ("surrogate_mse", "solver_mse", "surrogate_fit_mse", "surrogate_error", "surrogate_error_worst")
+
+
+def quantities(problem: Problem, theta: Any, states: Any) -> Any:
+    """Observed quantities of a solution on the grid, (quantity, point)."""
+    return problem.sensors.on_grid(theta, jnp.asarray(problem.points, float), states).T
 
 
 def spot_check(
@@ -27,17 +32,16 @@ def spot_check(
     network = run.network
     if network is None:
         return dict.fromkeys(FIGURES), None
-    observed = observed_columns(run.problem)
     seen, exact, draws = run.setup.likelihood, run.setup.exact, jnp.asarray(paths["draws"])
     laws, sigma = prepare(run.laws, run.ranges), run.sigma()
 
     @eqx.filter_jit
     def on_grid(network: Any, theta: Any) -> Any:
-        return jnp.moveaxis(jax.vmap(jax.vmap(network.states))(theta)[..., observed], -1, -2)
+        return jax.vmap(jax.vmap(lambda t: quantities(run.problem, t, network.states(t))))(theta)
 
     @eqx.filter_jit
     def solved(theta: Any, laws: Any) -> Any:
-        return jnp.moveaxis(solve_many(exact.forward, theta, laws)[..., observed], -1, -2)
+        return jax.vmap(lambda t, s: quantities(run.problem, t, s))(theta, solve_many(exact.forward, theta, laws))
 
     @eqx.filter_jit
     def at_data(network: Any, laws: Any, theta: Any) -> Any:
