@@ -145,9 +145,13 @@ def test_no_data(refused, problem, tmp_path):
     refused(problem, "--data", "empty", says=("empty holds no data.csv", "`closura simulate`"))
 
 
-def test_no_noise(refused, files, table):
+def test_noise_that_is_not_given_is_inferred_and_that_is_said(closura, files, table, tmp_path):
     quiet = files("quiet.py", PROBLEM.replace("    sigma=0.15,\n", ""))
-    refused(quiet, "--data", table, says=("no noise is known for u", "Add a column 'sigma'"))
+    few = ("--chains=32", "--iterations=4", "--draws=4", "--set=settle=4", "--set=extend=0", "--devices=1")
+    code, out, err = closura("fit", quiet, "--data", table, "--out", "run", *few)
+    assert code == 1
+    assert "note: noise of u: not given, inferred; before data log-normal about" in err
+    assert "noise (standard deviation)  u " in out
 
 
 def test_systems_are_for_synthetic_data(refused, table):

@@ -83,7 +83,9 @@ class Solver:
             if slopes is None:
                 return values
             # Cubic Hermite between steps: fourth order, like the best of the fixed-step schemes.
-            m0, m1 = (self.problem.dt * _pick(first_slope, slopes, node, state) for node in (where.node, where.node + 1))
+            m0, m1 = (
+                self.problem.dt * _pick(first_slope, slopes, node, state) for node in (where.node, where.node + 1)
+            )
             u, rise = where.fraction, _pick(start, steps, where.node + 1, state) - values
             return values + u * (m0 + u * (3 * rise - 2 * m0 - m1 + u * (m0 + m1 - 2 * rise)))
 
