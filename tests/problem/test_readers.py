@@ -296,7 +296,7 @@ def zipped(*names):
         (zipped(), ("no workbook but nothing",)),
         (zipped("mimetype", "content.xml"), ("a workbook, but not of the format .xlsx",)),
         (b"%PDF-1.7\n", ("a PDF", "the table it was made from")),
-        (gzip.compress(b"system,time,u\n"), ("gzip", "Unpack it")),
+        (gzip.compress(b"system,time,u\n", mtime=0), ("gzip", "Unpack it")),
         (b'[\n {"system": "A"}]', ("looks like JSON", "mapping")),
         ("\ufeff<!DOCTYPE html>".encode(), ("a page or XML", "'CSV UTF-8'")),
         (b"ARROW1\0\0", ("Arrow", "to_parquet")),
