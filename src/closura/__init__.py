@@ -9,6 +9,7 @@ import os
 # A failed linear solve inside a stiff integrator is a rejected proposal, not an exception; equinox reads this once.
 os.environ.setdefault("EQX_ON_ERROR", "nan")
 
+from ._check import check as check
 from ._fit import fit as fit
 from ._fit import use_cores as use_cores
 from .diagnose import Truth as Truth

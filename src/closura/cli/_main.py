@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import jax
 import typer
 
+from .._check import check as check_fleet
 from .._fit import fit as fit_fleet
 from .._fit import use_cores
 from ..learning import SettingsError, make_settings
@@ -22,6 +23,7 @@ from ..problems import BUILT_IN
 from ..result import FolderError, find_checkpoint, holds_run
 from ._data import load_task, write_simulation
 from ._options import Context, UsageError, built_in, choose
+from ._problem_file import write_start
 
 EXPECTED = (UsageError, DataError, ProblemError, SettingsError, FolderError)
 
@@ -50,6 +52,17 @@ def list_() -> None:
     """Built-in problems, with what they show."""
     for name, known in BUILT_IN.items():
         typer.echo(f"{name:<16} {known.shows}")
+
+
+@app.command()
+def new(
+    path: Annotated[Path, typer.Argument(help="Python file to write")],
+    kind: Annotated[str, typer.Option(help="ode, elliptic or evolution")] = "ode",
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="replace the file")] = False,
+) -> None:
+    """Write a commented starting point for your own problem."""
+    write_start(path, kind, overwrite)
+    typer.echo(f"{path}: change what is marked, then `closura fit {path} --data fleet.csv`")
 
 
 @app.command()
@@ -121,6 +134,36 @@ def fit(
     options |= {"allow_duplicates": allow_duplicates, "time_unit": time_unit, "sheet": sheet}
     options |= {"exact": exact, "preset": preset}
     _run(*choose(config, set_ or [], options), out, overwrite=overwrite, cache=cache, progress=not quiet)
+
+
+@app.command()
+def check(
+    problem: Annotated[str, typer.Argument(help="a built-in problem or a Python file that defines `problem`")],
+    data: Annotated[Path | None, typer.Option(help="the table, as for `closura fit`")] = None,
+    out: Annotated[Path | None, typer.Option(help="picture of data and priors (default: NAME-check.png)")] = None,
+    config: Annotated[Path | None, typer.Option(help="YAML file of settings; options here win over it")] = None,
+    forward: Annotated[str | None, typer.Option(help="solver, basis, fno-supervised, fno-physics or pinn")] = None,
+    time_unit: Annotated[str | None, typer.Option(help="times are dates: count them in s, min, h or d")] = None,
+    sheet: Annotated[str | None, typer.Option(help="sheet of a workbook")] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="any other setting; repeat")
+    ] = None,
+) -> None:
+    """Seconds before a long run: do problem and data fit together, what will it cost, can the answer be found at all?
+
+    Exit code: 0 nothing in the way; 1 something to look at; 2 input cannot be used.
+    """
+    options: dict[str, Any] = {"problem": problem, "data": None if data is None else str(data), "forward": forward}
+    context, settings = choose(config, set_ or [], {**options, "time_unit": time_unit, "sheet": sheet})
+    _start_jax(make_settings({"devices": settings.get("devices")}).devices, context.float64, cache=True)
+    task = load_task(context)
+    for note in task.notes:
+        typer.echo(f"note: {note}", err=True)
+    found = check_fleet(task.problem, task.data, **settings)
+    typer.echo(str(found))
+    typer.echo(f"picture: {found.save(out or Path(f'{task.problem.name}-check.png'))}")
+    if found.warnings:
+        raise typer.Exit(1)
 
 
 @app.command()

@@ -36,6 +36,22 @@ def from_file(path: Path, copy: Path | None = None) -> Problem:
     return problem
 
 
+def write_start(path: Path, kind: str, overwrite: bool = False) -> None:
+    """A problem of this kind to begin with."""
+    starts = Path(__file__).parent / "starts"
+    kinds = sorted(file.stem for file in starts.glob("*.py"))
+    if kind not in kinds:
+        raise UsageError(f"--kind {kind} is none; there are {', '.join(kinds)}")
+    if path.suffix != ".py" or not path.stem.isidentifier():
+        raise UsageError(f"{path}: name a Python file made of letters, digits and underscores, like my_problem.py")
+    if path.exists() and not overwrite:
+        raise UsageError(f"{path} exists; choose another name, or replace it with --overwrite")
+    try:
+        path.write_text((starts / f"{kind}.py").read_text("utf-8").replace("NAME", path.stem), "utf-8")
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {error.strerror}") from None
+
+
 def _load(path: Path) -> Any:
     # A name of its own: the file may well be called numpy.py.
     spec = importlib.util.spec_from_file_location(f"closura_problem_{path.stem}", path)

@@ -1,5 +1,6 @@
 """Verdict, and scores against the truth where there is one."""
 
+from ._identify import confounded as confounded
 from ._truth import Truth as Truth
 from ._truth import closure_mse as closure_mse
 from ._truth import closure_mse_visited as closure_mse_visited

@@ -1,0 +1,132 @@
+"""Before a long run: do problem and data fit together, what will it cost, and can the answer be found at all?"""
+
+import time
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from .diagnose import confounded
+from .learning import Run, make_settings
+from .problem import Observations, Problem, prepare, read_table
+from .result import Result, check_names, collect
+
+LEAST_SHARE = 0.02  # of the span that data should cover
+
+
+@dataclass(eq=False)
+class Check:
+    """`facts` say what there is, `warnings` what to look at before a long run; `prior` is the fit before any data speak."""
+
+    facts: list[str]
+    warnings: list[str]
+    prior: Result
+
+    def __str__(self) -> str:
+        return "\n".join([*self.facts, *(f"LOOK: {warning}" for warning in self.warnings)] or ["nothing to say"])
+
+    def plot(self) -> Any:
+        """Data over what the priors expect."""
+        figure = self.prior.plot_fit()
+        figure.suptitle(
+            "Before any fit: data, and what the priors expect of them (the closure at its start, about zero)"
+        )
+        for text in (text for legend in figure.legends for text in legend.get_texts() if text.get_text() == "fit"):
+            text.set_text("mean of the prior")
+        return figure
+
+    def save(self, path: str | Path) -> Path:
+        self.plot().savefig(path, dpi=120)
+        return Path(path)
+
+
+def check(problem: Problem, data: Any, **settings: Any) -> Check:
+    """In seconds: shapes, places, finite solutions and slopes (each raises with a message), and then in words: what the data
+    are, what a run will take, what priors expect, what cannot be told apart."""
+    chosen = make_settings(settings, problem)
+    observations = data if isinstance(data, Observations) else read_table(data, axes=problem.axes)
+    check_names(problem)
+    run = Run(problem, observations, chosen)
+    prior = collect(run)
+    facts = [_data(run), *(f"note: {note}" for note in (*run.data.notes, *run.notes)), _cost(run)]
+    looks = [*_places(run), *_expected(run), *confounded(run)]
+    if not looks:
+        facts.append("nothing in the way: law and parameters can be told apart, and the priors cover the data")
+    return Check(facts, looks, prior)
+
+
+def _data(run: Run) -> str:
+    counts, systems = run.data.counts, len(run.data.systems)
+    each = f"{counts.min()} to {counts.max()}" if counts.min() < counts.max() else str(counts.min())
+    names = ", ".join(run.problem.parameters.names)
+    laws = ", ".join(run.problem.closures) or "none"
+    return (
+        f"{systems} system{'s' * (systems > 1)}, {counts.sum()} observations ({each} each) of {', '.join(run.data.quantities)}; "
+        f"to infer: {names} of each; closures: {laws}"
+    )
+
+
+def _cost(run: Run) -> str:
+    """From one evaluation of all chains; learning takes two and a slope."""
+    setup = run.setup
+    model = jax.jit(lambda: setup.model(prepare(run.laws, run.ranges), run.learned.surrogate))()
+    position = run.chains.ensemble.position.reshape(-1, *run.chains.ensemble.position.shape[2:])
+    program = jax.jit(lambda x: setup.blocks.evaluate(setup.likelihood, model, x)).lower(position).compile()
+    jax.block_until_ready(program(position))
+    start = time.perf_counter()
+    jax.block_until_ready(program(position))
+    each = (time.perf_counter() - start) / run.mesh.size
+    plan, memory = run.plan, program.memory_analysis()
+    kept = plan.sample // plan.thin * run.settings.chains * len(run.data.systems) * len(run.problem.parameters)
+    size = (getattr(memory, "temp_size_in_bytes", 0) + 12 * kept) / 1e6 + 600
+    seconds = 2.6 * each * plan.learn + 1.2 * each * (plan.settle + plan.sample)
+    trained = "" if run.network is None else ", and the training of the surrogate"
+    return (
+        f"forward={run.settings.forward}: about {1e3 * 2.6 * each:.0f} ms an iteration, {_span(seconds + 20)} in all{trained}; "
+        f"memory about {size / 1e3:.1f} GB"
+    )
+
+
+def _span(seconds: float) -> str:
+    return (
+        f"{seconds:.0f} s"
+        if seconds < 100
+        else f"{seconds / 60:.0f} minutes"
+        if seconds < 6000
+        else f"{seconds / 3600:.1f} hours"
+    )
+
+
+def _places(run: Run) -> list[str]:
+    """Data that cover hardly anything of the span are often in another unit."""
+    found = []
+    for axis, (name, (low, high)) in enumerate(zip(run.data.axes, run.problem.bounds)):
+        at = run.data.place[..., axis][run.data.mask]
+        if (at.max() - low) < LEAST_SHARE * (high - low):
+            found.append(
+                f"All data have {name} below {at.max():.3g}, and the problem goes from {low:g} to {high:g}: is the unit of {name} right? "
+                "If it is, shorten the problem, which saves time."
+            )
+    return found
+
+
+def _expected(run: Run) -> list[str]:
+    """Data far outside of what the priors expect."""
+    exact, laws, theta = run.setup.exact, prepare(run.laws, run.ranges), run.theta()[:, 0]
+    draws = np.asarray(jax.jit(lambda t: exact.family.link(exact.predict(t, exact.model(laws))))(theta), float)
+    draws = np.where(np.isfinite(draws), draws, np.nan)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # where no draw has a solution
+        low, high = np.nanmin(draws, axis=0), np.nanmax(draws, axis=0)
+    value, slack = np.asarray(exact.value, float), 3 * run.sigma()
+    outside = float((~((value > low - slack) & (value < high + slack)))[run.data.mask].mean())
+    if outside <= 0.1:
+        return []
+    return [
+        f"{outside:.0%} of the observations lie outside of everything that {len(draws)} draws from the priors predict (closure at its "
+        "start, about zero). Look at the picture: the unit of a column, a guess or a prior may be wrong, or the closure has a "
+        "long way to go."
+    ]

@@ -1,0 +1,122 @@
+"""`closura check`: what it finds before a long run, and what it says."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from springs import PROBLEM, fleet
+
+import closura as cl
+
+pytestmark = pytest.mark.usefixtures("hardly_optimised")
+SIZES = {"chains": 32, "devices": 1}
+
+
+def spring(law="f(v)", **changes):
+    options = {
+        "state": ("u", "v"),
+        "parameters": {"k": cl.Positive(guess=4.0, width=0.3, spread=0.2), "u0": cl.Real(), "v0": cl.Real()},
+        "initial": lambda p: (p.u0, p.v0),
+        "span": (0.0, 8.0),
+        "dt": 0.08,
+        "closure": cl.MLP(width=8, depth=1),
+        "observed": "u",
+        "sigma": 0.15,
+    }
+    laws = {
+        "f(v)": lambda t, s, p, f: (s.v, 3 * np.sin(1.0) - f(s.v) - p.k * s.u),
+        "f(u)": lambda t, s, p, f: (s.v, 3 * np.sin(1.0) - f(s.u) - p.k * s.u),
+        "f(u) + constant": lambda t, s, p, f: (s.v, p.v0 - f(s.u) - 4.0 * s.u),
+    }
+    return cl.ODE(laws[law], **options | changes)
+
+
+def test_nothing_in_the_way():
+    found = cl.check(spring(), fleet(4, 30), **SIZES)
+    assert found.warnings == []
+    assert found.facts[0].startswith(
+        "4 systems, 120 observations (30 each) of u; to infer: k, u0, v0 of each; closures: f"
+    )
+    assert "forward=solver: about" in str(found)
+    assert "nothing in the way" in str(found)
+
+
+def test_a_law_that_a_parameter_can_undo():
+    (said,) = cl.check(spring("f(u)"), fleet(4, 30), **SIZES).warnings
+    assert said.startswith("Of the closure 'f', a part in proportion to u cannot be told from the parameter k")
+
+
+def test_a_promise_cannot_be_undone_by_a_parameter_that_is_known():
+    known = {"k": 4.0, "u0": cl.Real(), "v0": cl.Real()}
+    assert cl.check(spring("f(u)", parameters=known), fleet(4, 30), **SIZES).warnings == []
+
+
+def test_parameters_that_do_the_same():
+    problem = cl.ODE(
+        lambda t, s, p: -p.a * p.b * s.u,
+        state="u",
+        parameters={"a": cl.Positive(), "b": cl.Positive(), "u0": cl.Positive()},
+        initial=lambda p: p.u0,
+        span=(0.0, 8.0),
+        observed="u",
+        sigma=0.01,
+    )
+    (said,) = cl.check(problem, fleet(4, 30).assign(u=lambda t: np.exp(-t["time"])), **SIZES).warnings
+    assert "the parameters a, b cannot be told apart" in said
+
+
+def test_a_unit_of_time_that_is_wrong():
+    said = cl.check(spring(), fleet(4, 30).assign(time=lambda t: t["time"] / 1000), **SIZES).warnings
+    assert said[0].startswith(
+        "All data have time below 0.008, and the problem goes from 0 to 8: is the unit of time right?"
+    )
+
+
+def test_data_that_no_prior_expects():
+    said = cl.check(spring(), fleet(4, 30).assign(u=lambda t: 1e3 + t["u"]), **SIZES).warnings
+    assert said[0].startswith(
+        "100% of the observations lie outside of everything that 32 draws from the priors predict"
+    )
+
+
+def test_the_picture_shows_data_and_priors(tmp_path):
+    found = cl.check(spring(), fleet(2, 9), **SIZES)
+    assert found.save(tmp_path / "check.png").stat().st_size > 10_000
+    figure = found.plot()
+    assert "Before any fit" in figure.get_suptitle()
+    assert "mean of the prior" in [text.get_text() for legend in figure.legends for text in legend.get_texts()]
+
+
+@pytest.mark.parametrize("kind", ["ode", "elliptic", "evolution"])
+def test_starting_points_are_problems(kind, tmp_path):
+    from closura.cli._problem_file import from_file, write_start
+
+    write_start(tmp_path / "mine.py", kind)
+    problem = from_file(tmp_path / "mine.py")
+    assert problem.name == "mine"
+    middle = [np.linspace(low, high, 7)[1:-1] for low, high in problem.bounds]
+    frame = pd.DataFrame(dict(zip(problem.axes, middle))).assign(u=np.linspace(0.1, 0.3, 5))
+    frame = pd.concat([frame.assign(system=name) for name in ("a", "b", "c")])
+    text = (tmp_path / "mine.py").read_text()
+    assert "closura check mine.py --data fleet.csv" in text
+    assert "NAME" not in text
+    found = cl.check(problem, frame, **SIZES)
+    assert found.facts[0].startswith("3 systems, 15 observations (5 each) of u")
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "says"),
+    [
+        ("mine.py", "pde", "--kind pde is none; there are elliptic, evolution, ode"),
+        ("mine.txt", "ode", "name a Python file made of letters, digits and underscores"),
+        ("my-problem.py", "ode", "name a Python file"),
+        ("taken.py", "ode", "taken.py exists; choose another name, or replace it with --overwrite"),
+        ("nowhere/mine.py", "ode", "cannot be written: No such file or directory"),
+    ],
+)
+def test_starting_points_that_cannot_be(name, kind, says, tmp_path):
+    from closura.cli._options import UsageError
+    from closura.cli._problem_file import write_start
+
+    (tmp_path / "taken.py").write_text(PROBLEM)
+    with pytest.raises(UsageError, match=says):
+        write_start(tmp_path / name, kind)
