@@ -73,7 +73,8 @@ METRICS = {
     "converged": bool,
     "warnings": list,
 }
-FILES = "closure.csv closure.eqx config.yaml data.csv history.parquet metrics.json posterior.nc problem.py report.html"
+FILES = "closure.csv closure.eqx closure.json config.yaml data.csv history.parquet metrics.json posterior.nc problem.py"
+FILES += " report.html"
 FIGURES = "closure fit hyper_traces population posteriors traces"
 
 
@@ -208,7 +209,7 @@ def test_posterior_opens_in_arviz(run):
 
 def test_tables(run):
     law = pd.read_csv(run / "closure.csv")
-    assert list(law.columns) == ["closure", "input", "f", "density"]
+    assert list(law.columns) == ["closure", "input", "f", "density", "supported"]
     assert np.isfinite(law[["input", "f", "density"]]).all(axis=None)
     history = pd.read_parquet(run / "history.parquet")
     assert {"iteration", "loglik", "acceptance", "step_size", "temperature", "seconds", "phase"} <= set(history.columns)
