@@ -88,7 +88,7 @@ def c_source(law: Formula) -> str:
     """The file: `f`, `f_supported` and `f_support`; of a closure with a name, `f_NAME` and so on."""
     name = "f" if law.name == "f" else "f_" + re.sub(r"\W", "_", law.name, flags=re.ASCII)
     cells, inputs = law.support.cells, law.spec.inputs
-    rows = [] if cells is None else ["".join("01"[cell] for cell in row) for row in cells]
+    rows = [] if cells is None else ["".join(str(int(cell)) for cell in row) for row in cells]
     ends = zip(law.support.low.tolist(), law.support.high.tolist())
     arrays = [
         f"static const double {kind}{i}[] = {_numbers(part)};"

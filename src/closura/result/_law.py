@@ -118,7 +118,7 @@ def closure_view(law: Law, visited: np.ndarray, truth: Truth | None, points: int
         name=law.name,
         inputs=law.inputs,
         grid=grid,
-        value=on_points(law.law, grid),
+        value=law(*grid.T),
         density=density,
         support=None if one is None else (float(one.low[0]), float(one.high[0])),
         truth=None if true_law is None else on_points(true_law, grid),

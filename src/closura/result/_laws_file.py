@@ -72,7 +72,11 @@ def export_from(folder: str | Path, path: str | Path, name: str | None = None, *
     law = choose(laws, name)
 
     def table() -> pd.DataFrame:
-        every = pd.read_csv(Path(folder).expanduser() / "closure.csv")
+        place = Path(folder).expanduser() / "closure.csv"
+        try:
+            every = pd.read_csv(place)
+        except (OSError, ValueError) as error:
+            raise LawError(f"cannot read {place} ({error}); copy it again, or fit again") from None
         return every[every["closure"] == law.name].drop(columns="closure").dropna(axis="columns", how="all")
 
     about: dict[str, Any] = {"problem": facts["problem"], "converged": facts["converged"]}
