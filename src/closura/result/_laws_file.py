@@ -77,7 +77,9 @@ def export_from(folder: str | Path, path: str | Path, name: str | None = None, *
             every = pd.read_csv(place)
         except (OSError, ValueError) as error:
             raise LawError(f"cannot read {place} ({error}); copy it again, or fit again") from None
-        return every[every["closure"] == law.name].drop(columns="closure").dropna(axis="columns", how="all")
+        # Columns of the other laws, which may have other inputs, are empty here.
+        mine = every[every["closure"] == law.name].drop(columns="closure").dropna(axis="columns", how="all")
+        return mine[sorted(mine.columns, key=lambda column: not column.startswith("input"))]
 
     about: dict[str, Any] = {"problem": facts["problem"], "converged": facts["converged"]}
     return export_law(law, path, table, overwrite=overwrite, **about)
