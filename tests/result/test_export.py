@@ -272,6 +272,8 @@ def test_a_folder_holds_its_laws(several, tmp_path):
     pd.testing.assert_frame_equal(
         pd.read_csv(tmp_path / "law.csv"), several.closure_table("damping"), check_dtype=False
     )
+    with pytest.raises(LawError, match=r"closure 'drive' was given \(Known\)"):
+        export_from(tmp_path / "run", tmp_path / "drive.py", "drive")
     stored = pd.read_csv(export_from(tmp_path / "run", tmp_path / "stored.csv", "spring"))
     pd.testing.assert_frame_equal(stored, several.closure_table("spring", points=61), check_dtype=False)
 
@@ -329,7 +331,7 @@ def test_nothing_is_overwritten_unasked(several, tmp_path):
 
 
 def test_laws_that_are_worth_nothing(result, tmp_path):
-    with pytest.raises(LawError, match="this problem has no closure"):
+    with pytest.raises(LawError, match="there is no law here: none was learned; state one in the problem"):
         dataclasses.replace(result, closures={}).export_closure(tmp_path / "law.py")
     good = law_of("f")
     with pytest.raises(LawError, match="never called with finite inputs: no data support it; fit again"):

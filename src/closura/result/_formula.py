@@ -9,7 +9,7 @@ import numpy as np
 
 from ..problem import MLP
 from ..problem._closure import MonotoneNetwork
-from ._law import Law, LawError, Support
+from ._law import Law, LawError, Support, was_given
 
 PROMISES = ("odd", "even", "zero_at_origin", "positive", "increasing", "dissipative")
 
@@ -39,7 +39,7 @@ class Formula:
 
 def formula(law: Law, problem: str, converged: bool) -> Formula:
     if not law.learned:
-        raise LawError(f"closure {law.name!r} was given (Known), not learned; it is a function you have already")
+        raise was_given(law.name)
     if law.support is None:
         raise LawError(f"closure {law.name!r} was never called with finite inputs: no data support it; fit again")
     spec, network, line = law.law.spec, law.law.network, None

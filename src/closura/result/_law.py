@@ -88,13 +88,17 @@ class Law:
 def choose(laws: Mapping[str, Law], name: str | None) -> Law:
     """The law of that name; without one, the only law there is."""
     if not laws:
-        raise LawError("this problem has no closure, so there is no law to look at; state one with closure=cl.MLP()")
+        raise LawError("there is no law here: none was learned; state one in the problem with closure=cl.MLP()")
     names = ", ".join(laws)
     if name is None and len(laws) > 1:
         raise LawError(f"there are {len(laws)} closures ({names}); choose one with name= (--closure)")
     if name is not None and name not in laws:
         raise LawError(f"there is no closure {name!r}; there is {names}")
     return laws[name] if name is not None else next(iter(laws.values()))
+
+
+def was_given(name: str | None) -> LawError:
+    return LawError(f"closure {name!r} was given (Known), not learned; it is a function you have already")
 
 
 def closure_view(law: Law, visited: np.ndarray, truth: Truth | None, points: int | None = None) -> ClosureView:

@@ -14,7 +14,7 @@ import pandas as pd
 
 from ..problem import MLP, unit_scaling
 from ._export import export_law
-from ._law import Law, LawError, Support, choose
+from ._law import Law, LawError, Support, choose, was_given
 from ._result import Result
 
 WEIGHTS, FACTS = "closure.eqx", "closure.json"
@@ -69,6 +69,8 @@ def read_laws(folder: str | Path) -> tuple[dict[str, Law], dict[str, Any]]:
 def export_from(folder: str | Path, path: str | Path, name: str | None = None, *, overwrite: bool = False) -> Path:
     """Like `Result.export_closure`, of a run that is in a folder."""
     laws, facts = read_laws(folder)
+    if name in facts["closures"] and name not in laws:
+        raise was_given(name)
     law = choose(laws, name)
 
     def table() -> pd.DataFrame:
@@ -79,7 +81,7 @@ def export_from(folder: str | Path, path: str | Path, name: str | None = None, *
             raise LawError(f"cannot read {place} ({error}); copy it again, or fit again") from None
         # Columns of the other laws, which may have other inputs, are empty here.
         mine = every[every["closure"] == law.name].drop(columns="closure").dropna(axis="columns", how="all")
-        return mine[sorted(mine.columns, key=lambda column: not column.startswith("input"))]
+        return mine[sorted(mine.columns, key=lambda column: not str(column).startswith("input"))]
 
     about: dict[str, Any] = {"problem": facts["problem"], "converged": facts["converged"]}
     return export_law(law, path, table, overwrite=overwrite, **about)
