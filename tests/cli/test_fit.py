@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import runpy
 import signal
 import subprocess
 import sys
@@ -73,7 +74,8 @@ METRICS = {
     "converged": bool,
     "warnings": list,
 }
-FILES = "closure.csv closure.eqx config.yaml data.csv history.parquet metrics.json posterior.nc problem.py report.html"
+FILES = "closure.csv closure.eqx closure.json config.yaml data.csv history.parquet metrics.json posterior.nc problem.py"
+FILES += " report.html"
 FIGURES = "closure fit hyper_traces population posteriors traces"
 
 
@@ -208,7 +210,7 @@ def test_posterior_opens_in_arviz(run):
 
 def test_tables(run):
     law = pd.read_csv(run / "closure.csv")
-    assert list(law.columns) == ["closure", "input", "f", "density"]
+    assert list(law.columns) == ["closure", "input", "f", "density", "supported"]
     assert np.isfinite(law[["input", "f", "density"]]).all(axis=None)
     history = pd.read_parquet(run / "history.parquet")
     assert {"iteration", "loglik", "acceptance", "step_size", "temperature", "seconds", "phase"} <= set(history.columns)
@@ -217,6 +219,19 @@ def test_tables(run):
     summary = pd.read_csv(run / "summary.csv")
     assert list(summary.columns) == ["system", "parameter", "mean", "sd", "2.5%", "97.5%"]
     assert len(summary) == 9
+
+
+def test_law_of_a_users_problem_leaves_its_folder(run, closura, tmp_path):
+    """Weights and facts are enough: neither the problem's file nor the rest of the folder is needed."""
+    (tmp_path / "part").mkdir()
+    for name in ("closure.eqx", "closure.json", "closure.csv"):
+        (tmp_path / "part" / name).write_bytes((run / name).read_bytes())
+    assert closura("export", "part", "--out", "law.py") == (0, "law.py\n", "")
+    law, table = runpy.run_path(str(tmp_path / "law.py")), pd.read_csv(run / "closure.csv")
+    size = table["f"].abs().max()
+    np.testing.assert_allclose(law["f"](table["input"], warn=False), table["f"], atol=1e-5 * size)
+    assert law["supported"](table["input"]).tolist() == table["supported"].tolist()
+    assert "The law f(v) of springs" in law["__doc__"]
 
 
 def test_report_starts_with_the_verdict(run):

@@ -20,12 +20,12 @@ from ..learning import SettingsError, make_settings
 from ..learning._settings import checked
 from ..problem import DataError, ProblemError
 from ..problems import BUILT_IN
-from ..result import FolderError, find_checkpoint, holds_run
+from ..result import FolderError, LawError, export_from, find_checkpoint, holds_run
 from ._data import load_task, write_simulation
 from ._options import Context, UsageError, built_in, choose
 from ._problem_file import write_start
 
-EXPECTED = (UsageError, DataError, ProblemError, SettingsError, FolderError)
+EXPECTED = (UsageError, DataError, ProblemError, SettingsError, FolderError, LawError)
 
 app = typer.Typer(
     add_completion=False,
@@ -178,6 +178,17 @@ def resume(
     if find_checkpoint(folder) is None:
         raise UsageError(f"{folder} holds no checkpoint to continue from: {_why_none(folder)}")
     _run(*choose(folder / "config.yaml", [], {}), folder, resume=True, cache=cache, progress=not quiet)
+
+
+@app.command()
+def export(
+    folder: Annotated[Path, typer.Argument(help="folder of a run")],
+    out: Annotated[Path, typer.Option(help="file to write: law.py (NumPy), law.c (C99) or law.csv (table)")],
+    closure: Annotated[str | None, typer.Option(help="which law, where there are several")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="replace the file")] = False,
+) -> None:
+    """Write a learned law as a file of its own, with the range in which data supported it."""
+    typer.echo(export_from(folder, out, closure, overwrite=overwrite))
 
 
 def _run(

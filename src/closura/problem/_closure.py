@@ -157,10 +157,10 @@ class Closure(eqx.Module):
     def raw(self, x: Float[Array, " input"]) -> Float[Array, ""]:
         spec = self.spec
         value = self._plain(x)
-        if _reflects(spec):
+        if reflects(spec):
             # A dissipative odd law is x times an even factor.
-            value = 0.5 * (value + (1 if spec.even or _factored(spec) else -1) * self._plain(-x))
-        if _shifted(spec):
+            value = 0.5 * (value + (1 if spec.even or factored(spec) else -1) * self._plain(-x))
+        if shifted(spec):
             value = value - self._plain(jnp.zeros_like(x))
         return value
 
@@ -173,9 +173,9 @@ class Closure(eqx.Module):
         spec = self.spec
         if not spec.nodes:
             return self
-        if _shifted(spec):  # the origin must be a node, wherever the range lies
+        if shifted(spec):  # the origin must be a node, wherever the range lies
             range_ = Range(jnp.minimum(range_.low, 0.0), jnp.maximum(range_.high, 0.0))
-        axes = tuple(axis(low, high, spec.nodes, _reflects(spec)) for low, high in zip(*range_))
+        axes = tuple(axis(low, high, spec.nodes, reflects(spec)) for low, high in zip(*range_))
         grid = jnp.stack(jnp.meshgrid(*(a.points() for a in axes), indexing="ij"), axis=-1)
         value = jax.vmap(self.raw)(grid.reshape(-1, spec.inputs)).reshape(grid.shape[:-1])
         table = curve(axes[0], value, spec.increasing) if spec.inputs == 1 else surface(axes, value)  # type: ignore[arg-type]
@@ -208,7 +208,7 @@ class Tabulated(eqx.Module):
     spec: MLP = eqx.field(static=True)
 
     def __call__(self, *x: Any) -> Float[Array, ""]:
-        if not _reflects(self.spec):
+        if not reflects(self.spec):
             return _finish(self.spec, self.scaling, x, self.table(*x))
         # One look-up on the side where the first input that is not zero is positive, reflected: the symmetry is exact,
         # not to rounding.
@@ -225,19 +225,20 @@ class Tabulated(eqx.Module):
         return jnp.max(jnp.stack([a.outside(x[..., i]) for i, a in enumerate(axes)]), axis=0)
 
 
-def _reflects(spec: MLP) -> bool:
+def reflects(spec: MLP) -> bool:
+    """Symmetric about the origin, one way or the other."""
     return spec.odd or spec.even
 
 
-def _factored(spec: MLP) -> bool:
+def factored(spec: MLP) -> bool:
     """Dissipative without growing: x times a positive factor. (Increasing through the origin is dissipative anyway.)"""
     return spec.dissipative and not spec.increasing
 
 
-def _shifted(spec: MLP) -> bool:
+def shifted(spec: MLP) -> bool:
     """Zero at the origin by subtraction, where no symmetry or factor makes it so."""
     wanted = spec.zero_at_origin or (spec.dissipative and spec.increasing)
-    return wanted and not _factored(spec) and not spec.odd
+    return wanted and not factored(spec) and not spec.odd
 
 
 def _finish(spec: MLP, scaling: Scaling, x: tuple[Any, ...], raw: Float[Array, ""]) -> Float[Array, ""]:
@@ -245,7 +246,7 @@ def _finish(spec: MLP, scaling: Scaling, x: tuple[Any, ...], raw: Float[Array, "
     if spec.positive:
         # softplus underflows far below zero
         return jnp.maximum(output * jax.nn.softplus(raw), jnp.finfo(raw.dtype).tiny)
-    if _factored(spec):
+    if factored(spec):
         return output * (x[0] / scale[0]) * jax.nn.softplus(raw)
     return output * _through_origin(spec, x, raw)
 
@@ -254,7 +255,7 @@ def _through_origin(spec: MLP, x: tuple[Any, ...], raw: Float[Array, ""]) -> Flo
     """Zero at the origin, and the sign of x, to the last bit: the two values whose difference raw is round differently."""
     if spec.dissipative:
         exact = jnp.clip(raw, jnp.where(x[0] < 0, -jnp.inf, 0.0), jnp.where(x[0] > 0, jnp.inf, 0.0))
-    elif _shifted(spec):
+    elif shifted(spec):
         exact = jnp.where(functools.reduce(operator.and_, [xi == 0 for xi in x]), 0.0, raw)
     else:
         return raw

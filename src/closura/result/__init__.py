@@ -13,4 +13,7 @@ from ._folder import holds_run as holds_run
 from ._folder import release as release
 from ._folder import save as save
 from ._folder import write_whole as write_whole
+from ._law import LawError as LawError
+from ._laws_file import export_from as export_from
+from ._laws_file import load_closures as load_closures
 from ._result import Result as Result

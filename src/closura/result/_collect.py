@@ -12,12 +12,12 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from ..diagnose import Truth, closure_mse, closure_mse_visited, judge, on_points, theta_scores
+from ..diagnose import Truth, closure_mse, closure_mse_visited, judge, theta_scores
 from ..forward import solve_many
 from ..learning import Run
 from ..population import correlation_factor
 from ..problem import Closure, Known, Problem, ProblemError, prepare, unit_scaling
-from ..show import ClosureView
+from ._law import Law, closure_view, support_of
 from ._reading import reading_error
 from ._result import Result
 from ._spot_check import quantities, spot_check
@@ -83,6 +83,8 @@ def collect(run: Run, truth: Truth | None = None, context: dict[str, Any] | None
         if run.history
         else (pd.DataFrame(columns=["iteration", "acceptance", "loglik", "temperature", "step_size", "phase"]))
     )
+    inputs = run.problem.law_inputs()
+    laws = {name: Law(name, law, inputs[name], support_of(visited[name])) for name, law in run.laws.items()}
     return Result(
         problem=run.problem,
         data=run.data,
@@ -91,25 +93,12 @@ def collect(run: Run, truth: Truth | None = None, context: dict[str, Any] | None
         metrics=metrics,
         tree=_tree(run),
         history=history,
-        closures={name: _callable(law) for name, law in run.laws.items()},
+        closures=laws,
         network=run.network,
         visited=visited,
         truth=truth,
-        view_parts=_view_parts(run, truth, visited, paths),
+        view_parts=_view_parts(run, truth, laws, visited, paths),
     )
-
-
-def _callable(law: Any) -> Any:
-    """A law that takes numbers or arrays and gives NumPy back."""
-
-    def call(*x: Any) -> Any:
-        if len(x) != law.spec.inputs:
-            raise TypeError(f"this closure takes {law.spec.inputs} inputs, got {len(x)}")
-        value = np.asarray(jnp.vectorize(law)(*(jnp.asarray(xi, float) for xi in x)))
-        return float(value) if value.ndim == 0 else value
-
-    call.law = law  # type: ignore[attr-defined]
-    return call
 
 
 def _tree(run: Run) -> xr.DataTree:
@@ -280,11 +269,12 @@ def _number(value: Any) -> float | None:
     return None if value is None or not np.isfinite(value) else float(value)
 
 
-def _view_parts(run: Run, truth: Truth | None, visited: dict[str, np.ndarray], paths: dict[str, Any]) -> dict[str, Any]:
+def _view_parts(
+    run: Run, truth: Truth | None, laws: dict[str, Law], visited: dict[str, np.ndarray], paths: dict[str, Any]
+) -> dict[str, Any]:
     theta, phi, parameters, data = run.theta(), run.phi(), run.problem.parameters, run.data
     low, high = np.quantile(paths["fit"], [0.025, 0.975], axis=0)
     systems, places = np.nonzero(data.mask)
-    inputs = run.problem.law_inputs()
     frame = pd.DataFrame(
         {
             "system": np.array(data.systems)[systems],
@@ -312,41 +302,10 @@ def _view_parts(run: Run, truth: Truth | None, visited: dict[str, np.ndarray], p
         "fit_low": low,
         "fit_high": high,
         "observations": frame,
-        "closures": [closure_view(name, law, visited[name], truth, inputs[name]) for name, law in run.laws.items()],
+        "closures": [closure_view(law, visited[law.name], truth) for law in laws.values()],
         "truth_theta": truth.theta if truth else None,
         "truth_mu": truth.mu if truth else None,
         "truth_tau": truth.tau if truth else None,
         "truth_fit": paths["truth"],
         "surrogate_fit": paths.get("surrogate"),
     }
-
-
-def closure_view(
-    name: str, law: Any, inputs: np.ndarray, truth: Truth | None, input_names: tuple[str, ...]
-) -> ClosureView:
-    """A law on a grid over what was visited (and over the range it is judged on), with the density of visits."""
-    count, inputs = law.spec.inputs, np.asarray(inputs, float)
-    low, high = (inputs.min(axis=0), inputs.max(axis=0)) if len(inputs) else (-np.ones(count), np.ones(count))
-    size = np.maximum(np.abs(low), np.abs(high))
-    # Where all calls were alike the picture is as wide as the input is large.
-    margin = 0.05 * np.where(high - low > 1e-6 * size, high - low, np.where(size > 0, size, 1.0))
-    low, high = low - margin, high + margin
-    if count == 1 and truth is not None and truth.ranges and name in truth.ranges:
-        low, high = np.minimum(low, truth.ranges[name][0]), np.maximum(high, truth.ranges[name][1])
-    points = 241 if count == 1 else 61 if count == 2 else 2
-    axes = [np.linspace(a, b, points) for a, b in zip(low, high)]
-    grid = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, count)
-    edges = [np.concatenate([[a[0]], (a[1:] + a[:-1]) / 2, [a[-1]]]) for a in axes]
-    density = np.histogramdd(inputs, bins=edges, density=True)[0].ravel() if len(inputs) else np.zeros(len(grid))
-    support = tuple(np.quantile(inputs[:, 0], [0.005, 0.995]).tolist()) if count == 1 and len(inputs) else None
-    true_law = (truth.laws or {}).get(name) if truth else None
-    return ClosureView(
-        name=name,
-        inputs=input_names,
-        grid=grid,
-        value=on_points(law, grid),
-        density=density,
-        support=support,
-        truth=None if true_law is None else on_points(true_law, grid),
-        known=not isinstance(law, Closure),
-    )

@@ -22,6 +22,8 @@ from ..forward import trainable
 from ..problem import Observations, Problem
 from ..show import FIGURE_NAMES
 from ._checkpoint import ASIDE, find, forget
+from ._law import table_of
+from ._laws_file import FACTS, WEIGHTS, write_laws
 from ._result import Result
 
 PARTIAL = ".partial"
@@ -35,7 +37,8 @@ FILES: tuple[str, ...] = (
     "truth.csv",
     "posterior.nc",
     "closure.csv",
-    "closure.eqx",
+    WEIGHTS,
+    FACTS,
     "surrogate.eqx",
 )
 FILES += (
@@ -172,8 +175,7 @@ def _write(result: Result, path: Path) -> None:
     # Through memory: on a full disk the HDF5 library does not fail, it crashes.
     (path / "posterior.nc").write_bytes(result.tree.to_netcdf(engine="h5netcdf", encoding=numbers))
     closure_table(result).to_csv(path / "closure.csv", index=False)
-    laws = {name: eqx.filter(call.law, eqx.is_inexact_array) for name, call in result.closures.items()}  # type: ignore[attr-defined]
-    eqx.tree_serialise_leaves(path / "closure.eqx", laws)
+    write_laws(result, path)
     if result.network is not None:
         eqx.tree_serialise_leaves(path / "surrogate.eqx", eqx.filter(result.network, trainable(result.network)))
     result.history.to_parquet(path / "history.parquet")
@@ -217,19 +219,11 @@ def _write_data(problem: Problem, data: Observations, truth: Truth | None, path:
 
 
 def closure_table(result: Result) -> pd.DataFrame:
-    """Inputs, f, density of visited inputs, and the truth where known; one block a closure."""
-    tables = []
-    for view in result.view.closures:
-        table = pd.DataFrame(
-            view.grid,
-            columns=["input"] if view.grid.shape[1] == 1 else [f"input_{i + 1}" for i in range(view.grid.shape[1])],
-        )
+    """Every law as a table, one below the other."""
+    tables = [table_of(view, result.closures[view.name].support) for view in result.view.closures]
+    for table, view in zip(tables, result.view.closures):
         table.insert(0, "closure", view.name)
-        table["f"], table["density"] = view.value, view.density
-        if view.truth is not None:
-            table["truth"] = view.truth
-        tables.append(table)
-    return pd.concat(tables) if tables else pd.DataFrame(columns=["closure", "input", "f", "density"])
+    return pd.concat(tables) if tables else pd.DataFrame(columns=["closure", "input", "f", "density", "supported"])
 
 
 def reason(error: OSError) -> str:

@@ -1,6 +1,6 @@
 """What a fit returns: verdict first, then posterior, laws, history, figures, and a folder to keep them in."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,6 +13,8 @@ import xarray as xr
 from ..diagnose import Truth, Verdict
 from ..problem import Observations, Problem
 from ..show import View
+from ._export import export_law
+from ._law import Law, choose, closure_view, table_of
 
 
 @dataclass(eq=False)
@@ -33,7 +35,7 @@ class Result:
     metrics: dict[str, Any]
     tree: xr.DataTree
     history: pd.DataFrame
-    closures: Mapping[str, Callable[..., Any]]
+    closures: Mapping[str, Law]
     network: Any
     visited: Mapping[str, np.ndarray]
     truth: Truth | None
@@ -53,6 +55,19 @@ class Result:
             names = ", ".join(self.closures) or "none"
             raise ValueError(f"this problem has {len(self.closures)} closures ({names}); use result.closures[name](x)")
         return next(iter(self.closures.values()))(*x)
+
+    def closure_table(self, name: str | None = None, points: int = 200) -> pd.DataFrame:
+        """A law on `points` places along each input: inputs, f, density of visited inputs, and whether data supported f."""
+        law = choose(self.closures, name)
+        if points < 2:
+            raise ValueError(f"points={points} makes no table; take at least 2")
+        return table_of(closure_view(law, self.visited[law.name], self.truth, points), law.support)
+
+    def export_closure(self, path: str | Path, name: str | None = None, *, overwrite: bool = False) -> Path:
+        """Write a learned law for use elsewhere: .py (needs NumPy alone), .c (C99) or .csv (the table)."""
+        law = choose(self.closures, name)
+        about: dict[str, Any] = {"problem": self.problem.name, "converged": self.converged}
+        return export_law(law, path, lambda: self.closure_table(law.name), overwrite=overwrite, **about)
 
     def summary(self) -> pd.DataFrame:
         """Mean, standard deviation and 95 % interval of every parameter of every system, physical scale."""
