@@ -91,13 +91,13 @@ def test_predictions_in_a_batch_over_devices(domain):
     problem = stretched_darcy(domain)
     solver, laws = EllipticSolver(problem), known(problem)
     random = np.random.default_rng(0)
-    node, weight = stencil(problem, random.uniform(0.1, 0.9, (3, 4, 2)))
-    zeros = np.zeros((3, 4))
+    places = random.uniform(0.1, 0.9, (3, 4, 2))
+    node, weight = stencil(problem, places)
     where = Stencil(
-        jnp.asarray(zeros, float),
+        jnp.asarray(places, float),
         jnp.asarray(node, jnp.int32),
         jnp.asarray(weight, float),
-        jnp.asarray(zeros, jnp.int32),
+        jnp.zeros((3, 4), jnp.int32),
     )
     theta = jnp.asarray(random.normal(size=(2, 3, 2)), float)
 
