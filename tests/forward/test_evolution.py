@@ -212,7 +212,7 @@ def test_adaptive_gives_the_same(name):
 def where(problem, places, quantity=None) -> Stencil:
     node, weight = stencil(problem, places)
     quantity = np.zeros(places.shape[:-1], int) if quantity is None else quantity
-    return Stencil(*(jnp.asarray(part) for part in (places[..., 0], node, weight, quantity)))
+    return Stencil(*(jnp.asarray(part) for part in (places, node, weight, quantity)))
 
 
 def test_observed_on_the_grid_and_between():
