@@ -120,7 +120,7 @@ def _unpacked(path: Path) -> _Kind:
     try:
         with zipfile.ZipFile(path) as archive:
             names = archive.namelist()
-    except (zipfile.BadZipFile, NotImplementedError, ValueError):
+    except (zipfile.BadZipFile, NotImplementedError, ValueError):  # the second: a compression zipfile does not know
         what = "it looks like an Excel workbook or another zip file, but is damaged or cut short, and it is not text"
         raise DataError(f"{path}: {what}. {_CSV}, or write the file again") from None
     if "xl/workbook.xml" in names:
