@@ -14,7 +14,7 @@ ORDER = ("problem", "population", "forward", "sampling", "learning", "diagnose",
 ALLOWED = {folder: set(ORDER[:place]) for place, folder in enumerate(ORDER)}
 ALLOWED["show"] = set()  # figures are drawn from plain arrays
 ALLOWED["problems"] = {"problem", "forward", "diagnose"}
-ALLOWED["cli"] |= {"_fit", "closura"}  # a thin layer over the verb
+ALLOWED["cli"] |= {"_check", "_fit", "closura"}  # a thin layer over the verbs
 
 
 def imported(source: str, package: tuple[str, ...]) -> set[str]:
