@@ -100,7 +100,7 @@ def test_functions_of_fields(problem, places):
 @pytest.mark.parametrize(
     ("observed", "says"),
     [
-        ("w", "observed 'w' is not a state; states are u, v. A function of them is written as"),
+        ("w", "observed 'w' is not part of the solution, which is u, v. A function of it is written as"),
         ({"w": 3.0}, "observed 'w' is 3.0; write a function like lambda state, p"),
         ({"w": lambda s, p: (s.u, s.v)}, "observed 'w' must return 1 number"),
         ({"w": lambda s, p: s.x}, "what is observed failed: AttributeError"),

@@ -42,7 +42,7 @@ def raises_inside(u, x, p, f):
 
 
 BAD = {
-    "observed not the field": ({"observed": "w"}, "observed 'w' must be the field, 'u'"),
+    "observed not the field": ({"observed": "w"}, "observed 'w' is not part of the solution, which is u"),
     "coefficient of several numbers": (
         {"coefficient": lambda u, x, p, f: (f(u), u)},
         r"coefficient\(u, x, p, f\) must return 1 number \(a\), it returned 2",

@@ -43,7 +43,7 @@ def raises_inside(*arguments):
 
 
 BAD = {
-    "observed not a field": ({"observed": "w"}, "observed 'w' is not a field; fields are u"),
+    "observed not a field": ({"observed": "w"}, "observed 'w' is not part of the solution, which is u"),
     "span reversed": ({"span": (0.5, 0.0)}, r"span \(0.5, 0.0\) must run forward"),
     "domain empty": ({"domain": (1.0, 1.0)}, r"domain \(1.0, 1.0\) must run forward"),
     "few cells": ({"cells": 4}, "at least 8 cells and 3 snapshots are needed, got 4 and 40"),

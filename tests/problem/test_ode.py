@@ -41,8 +41,8 @@ def raises_inside(t, state, p, f):
 
 
 BAD = {
-    "observed not a state": ({"observed": "w"}, "observed 'w' is not a state; states are u, v"),
-    "one of several not a state": ({"observed": ("u", "w")}, "observed 'w' is not a state"),
+    "observed not a state": ({"observed": "w"}, "observed 'w' is not part of the solution, which is u, v"),
+    "one of several not a state": ({"observed": ("u", "w")}, "observed 'w' is not part of the solution"),
     "span reversed": ({"span": (8.0, 0.0)}, r"span \(8.0, 0.0\) must run forward"),
     "span empty": ({"span": (1.0, 1.0)}, "must run forward"),
     "dt does not divide": ({"dt": 0.3}, r"dt=0.3 must be positive and divide the span of length 8.0; try 0.296"),

@@ -38,7 +38,7 @@ class Sensors:
                     )
             elif name not in states:
                 raise ProblemError(
-                    f"observed {name!r} is not a state; states are {', '.join(states)}. A function of them is written as "
+                    f"observed {name!r} is not part of the solution, which is {', '.join(states)}. A function of it is written as "
                     f"observed={{{name!r}: lambda state, p: ...}}"
                 )
 
