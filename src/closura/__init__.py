@@ -19,6 +19,7 @@ from .problem import MLP as MLP
 from .problem import ODE as ODE
 from .problem import RK4 as RK4
 from .problem import Adaptive as Adaptive
+from .problem import Column as Column
 from .problem import DataError as DataError
 from .problem import Dirichlet as Dirichlet
 from .problem import Elliptic as Elliptic
@@ -37,6 +38,7 @@ from .problem import Positive as Positive
 from .problem import ProblemError as ProblemError
 from .problem import Real as Real
 from .problem import Rectangle as Rectangle
+from .problem import Signal as Signal
 from .problem import TruncatedNormal as TruncatedNormal
 from .problem import Uniform as Uniform
 from .problem import read_table as read_table

@@ -43,11 +43,11 @@ class Check:
         return Path(path)
 
 
-def check(problem: Problem, data: Any, **settings: Any) -> Check:
+def check(problem: Problem, data: Any, *, inputs: Any = None, **settings: Any) -> Check:
     """In seconds: shapes, places, finite solutions and slopes (each raises with a message), and then in words: what the data
     are, what a run will take, what priors expect, what cannot be told apart."""
     chosen = make_settings(settings, problem)
-    observations = data if isinstance(data, Observations) else read_table(data, axes=problem.axes)
+    observations = data if isinstance(data, Observations) else read_table(data, axes=problem.axes, inputs=inputs)
     check_names(problem)
     run = Run(problem, observations, chosen)
     prior = collect(run)

@@ -34,6 +34,7 @@ def fit(
     problem: Problem,
     data: Any,
     *,
+    inputs: Any = None,
     truth: Truth | None = None,
     out: str | Path | None = None,
     overwrite: bool = False,
@@ -46,6 +47,7 @@ def fit(
 
     - `problem`: what is known, with a hole (`closura.ODE`, `Elliptic`, `Evolution`).
     - `data`: whatever `closura.read_table` takes (a file, a frame, ...), or the `Observations` it gives.
+    - `inputs`: a second table, of known signals (`closura.Signal`): system, time, and one column each.
     - `truth`: what synthetic data were made from; adds scores, changes nothing else.
     - `out`: run folder; checked before work starts, checkpointed meanwhile, written at the end.
     - `overwrite` replaces the run in that folder, `resume` continues it.
@@ -61,7 +63,7 @@ def fit(
             "for comparison: use covariance='halves'",
             stacklevel=2,
         )
-    observations = data if isinstance(data, Observations) else read_table(data, axes=problem.axes)
+    observations = data if isinstance(data, Observations) else read_table(data, axes=problem.axes, inputs=inputs)
     folder = None if out is None else Path(out).expanduser()
     if resume and folder is None:
         raise ValueError("resume=True continues a run folder: name it with out=")

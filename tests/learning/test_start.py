@@ -11,8 +11,8 @@ import pytest
 
 import closura as cl
 from closura.forward import Solver
-from closura.learning._start import check_data, check_physics, start_laws, table_range
-from closura.problem import unit_scaling
+from closura.learning._start import check_physics, start_laws, table_range
+from closura.problem import as_seen, unit_scaling
 from closura.problems import mass_damper
 
 SMALL = cl.MLP(width=8, depth=2)
@@ -122,10 +122,10 @@ def test_too_few_observations():
     table = pd.DataFrame({"system": ["a", "a", "b", "b"], "time": [0.0, 1.0, 0.0, 1.0], "u": [0.1, 0.2, 0.3, 0.4]})
     message = r"3 observations in all, not more than the 3 parameters of one system \(k, u0, v0\)"
     with pytest.raises(cl.DataError, match=message):
-        check_data(problem, cl.Observations.from_frame(table[:3]))
+        as_seen(problem, cl.Observations.from_frame(table[:3]))
     with pytest.raises(cl.DataError, match="1 observation in all"):
-        check_data(problem, cl.Observations.from_frame(table[:1]))
-    matched = check_data(problem, cl.Observations.from_frame(table))
+        as_seen(problem, cl.Observations.from_frame(table[:1]))
+    _, matched = as_seen(problem, cl.Observations.from_frame(table))
     np.testing.assert_array_equal(matched.sigma, np.full((2, 2), 0.15))
 
 
@@ -133,4 +133,4 @@ def test_data_outside_the_span_are_refused():
     data, _ = mass_damper.simulate(2)
     late = dataclasses.replace(data, place=data.place + 1.0)
     with pytest.raises(cl.DataError, match=r"outside the problem's span 0\.0 to 8\.0"):
-        check_data(mass_damper.problem, late)
+        as_seen(mass_damper.problem, late)

@@ -9,8 +9,7 @@ import numpy as np
 import pandas as pd
 
 from ..diagnose import Truth
-from ..learning._start import check_data
-from ..problem import MLP, DataError, Observations, Problem, ProblemError, read_table
+from ..problem import MLP, DataError, Observations, Problem, ProblemError, as_seen, read_table
 from ..problems import BuiltIn
 from ..result import FolderError, write_whole
 from ._options import Context, UsageError, built_in
@@ -86,10 +85,15 @@ def _measured(context: Context, problem: Problem, known: BuiltIn | None, resumed
         raise DataError(f"{folder} holds no data.csv; name a table, or a folder made by `closura simulate`")
     table = path if folder is None else folder / "data.csv"
     # The copy in a run folder is plain text, and its dates are numbers already.
-    original = {} if resumed else {"time_unit": context.time_unit, "sheet": context.sheet}
-    data = read_table(table, axes=problem.axes, allow_duplicates=context.allow_duplicates, **original)
-    data = check_data(problem, data)
-    context = context.model_copy(update={"data": str(path)})
+    options: dict[str, Any] = {"axes": problem.axes, "allow_duplicates": context.allow_duplicates}
+    options |= {} if resumed else {"time_unit": context.time_unit, "sheet": context.sheet}
+    inputs = context.inputs and Path(context.inputs).expanduser().absolute()
+    if folder is not None and (folder / "inputs.csv").is_file():
+        inputs = folder / "inputs.csv"
+    elif resumed:
+        inputs = None
+    _, data = as_seen(problem, read_table(table, inputs=inputs, **options))
+    context = context.model_copy(update={"data": str(path), "inputs": inputs and str(inputs)})
     notes = list(data.notes)
     truth = None
     if folder is not None and (folder / "truth.csv").is_file():

@@ -91,6 +91,9 @@ def fit(
             help="table (text, Excel, Parquet, NetCDF, MATLAB): system, time (for fields x, y or time, x), one column a quantity [, sigma]"
         ),
     ] = None,
+    inputs: Annotated[
+        Path | None, typer.Option(help="second table, of known signals: system, time, one column each")
+    ] = None,
     time_unit: Annotated[str | None, typer.Option(help="times are dates: count them in s, min, h or d")] = None,
     sheet: Annotated[str | None, typer.Option(help="sheet of an Excel workbook (default: the first with data)")] = None,
     allow_duplicates: Annotated[
@@ -132,7 +135,7 @@ def fit(
     options |= {"hierarchy": hierarchy, "forward": forward, "seed": seed, "data_seed": data_seed, "systems": systems}
     options |= {"chains": chains, "iterations": iterations, "draws": draws, "devices": devices, "float64": float64}
     options |= {"allow_duplicates": allow_duplicates, "time_unit": time_unit, "sheet": sheet}
-    options |= {"exact": exact, "preset": preset}
+    options |= {"exact": exact, "preset": preset, "inputs": None if inputs is None else str(inputs)}
     _run(*choose(config, set_ or [], options), out, overwrite=overwrite, cache=cache, progress=not quiet)
 
 
@@ -143,6 +146,9 @@ def check(
     out: Annotated[Path | None, typer.Option(help="picture of data and priors (default: NAME-check.png)")] = None,
     config: Annotated[Path | None, typer.Option(help="YAML file of settings; options here win over it")] = None,
     forward: Annotated[str | None, typer.Option(help="solver, basis, fno-supervised, fno-physics or pinn")] = None,
+    inputs: Annotated[
+        Path | None, typer.Option(help="second table, of known signals: system, time, one column each")
+    ] = None,
     time_unit: Annotated[str | None, typer.Option(help="times are dates: count them in s, min, h or d")] = None,
     sheet: Annotated[str | None, typer.Option(help="sheet of a workbook")] = None,
     set_: Annotated[
@@ -154,7 +160,8 @@ def check(
     Exit code: 0 nothing in the way; 1 something to look at; 2 input cannot be used.
     """
     options: dict[str, Any] = {"problem": problem, "data": None if data is None else str(data), "forward": forward}
-    context, settings = choose(config, set_ or [], {**options, "time_unit": time_unit, "sheet": sheet})
+    options |= {"inputs": None if inputs is None else str(inputs), "time_unit": time_unit, "sheet": sheet}
+    context, settings = choose(config, set_ or [], options)
     _start_jax(make_settings({"devices": settings.get("devices")}).devices, context.float64, cache=True)
     task = load_task(context)
     for note in task.notes:

@@ -22,6 +22,7 @@ class Context(BaseModel):
 
     problem: str | None = Field(None, description="a built-in problem, or a Python file that defines `problem`")
     data: str | None = Field(None, description="table of observations, or a folder made by `closura simulate`")
+    inputs: str | None = Field(None, description="second table, of known signals: system, time, one column each")
     time_unit: str | None = Field(None, description="times are dates: count them in s, min, h or d")
     sheet: str | None = Field(None, description="sheet of an Excel workbook", coerce_numbers_to_str=True)
     allow_duplicates: bool = Field(False, description="the same observation may stand twice in the table")

@@ -83,7 +83,7 @@ class EllipticSolver:
     def model(self, laws: Closures, network: Any) -> Warm:
         """What `predict` needs beside theta: the laws, and the solution in the middle of the prior to start from."""
         with jax.ensure_compile_time_eval():
-            middle = jnp.asarray(self.problem.parameters.mean, float)
+            middle = jnp.asarray(self.problem.parameters.middle, float)
         base = self._equation(middle, laws).base
         start = lax.stop_gradient(self._field(middle, laws, base))
         return Warm(laws, jnp.where(jnp.all(jnp.isfinite(start)), start, base))

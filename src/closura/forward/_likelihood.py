@@ -29,6 +29,7 @@ class Likelihood(eqx.Module):
     constant: Float[Array, " system"]
     member: Float[Array, "system observation quantity"] | None = None  # which observation is of which quantity
     family: Family = eqx.field(static=True, default=FAMILIES["normal"])
+    number: Float[Array, "system 1"] | None = None  # of each system, where anything is given of each
 
     def model(self, laws: Any, network: Any = None) -> Any:
         """What the forward model needs beside theta."""
@@ -168,8 +169,11 @@ class Likelihood(eqx.Module):
         return jnp.mean(jnp.sum(loglik if sound is None else jnp.where(sound, loglik, 0.0), axis=-1))
 
     def _batched(self, forward: Any, model: Any) -> Any:
-        over_systems = jax.vmap(lambda theta, where: forward.predict(theta, model, where))
-        return lambda theta: jax.vmap(over_systems, in_axes=(0, None))(theta, self.where)
+        def one(theta: Array, where: Any, number: Any) -> Array:
+            return forward.predict(theta if number is None else jnp.append(theta, number), model, where)
+
+        over_chains = jax.vmap(jax.vmap(one), in_axes=(0, None, None))
+        return lambda theta: over_chains(theta, self.where, self.number)
 
 
 def solve_many(forward: Any, theta: Float[Array, "draw parameter"], laws: Any) -> Float[Array, "draw point state"]:
@@ -213,6 +217,7 @@ def likelihood(problem: Problem, data: Observations, kind: str = "solver", **opt
         jnp.asarray(np.sum(np.where(data.mask, each, 0.0), axis=1), float),
         jnp.asarray(member, float) if unknown.any() else None,
         family,
+        jnp.arange(len(data.systems), dtype=float)[:, None] if problem.parameters.given else None,
     )
 
 

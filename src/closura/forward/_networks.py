@@ -48,7 +48,7 @@ class Frame(eqx.Module):
 
     def inputs(self, theta: Float[Array, " parameter"]) -> Float[Array, " parameter"]:
         center, scale, _ = lax.stop_gradient(self.units)
-        return (theta - center) / scale
+        return (self.problem.parameters.features(theta) - center) / scale
 
     def scale(self) -> Float[Array, " state"]:
         return lax.stop_gradient(self.units.state_scale)

@@ -168,6 +168,8 @@ def _lacking(kind: str, problem: Problem) -> str:
     needed = "solver" if labelled else "residual"
     if needed not in problem.offers:
         return f"is trained on the {needed} of a problem, and {problem.name!r} has none"
+    if problem.parameters.given.signals:
+        return f"sees numbers alone, and systems of {problem.name!r} have signals"
     if network is Pinn and problem.sloped:
         return f"knows values at the boundary but no slopes, and {problem.name!r} has natural sides or Neumann ends"
     return (

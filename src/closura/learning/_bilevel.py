@@ -106,7 +106,11 @@ class Bilevel(NamedTuple):
     def labels(self, laws: Any, draws: Array) -> Any:
         """The solver's solutions at draws."""
         solver = self.setup.exact.forward.reverse()
-        return _each_system(lambda theta: solver.solution(theta, laws))(draws)
+        return _each_system(lambda theta: solver.solution(theta, laws))(self.complete(draws))
+
+    def complete(self, draws: Array) -> Array:
+        """Draws as problems take them."""
+        return self.setup.exact.forward.problem.parameters.complete(draws)
 
     def remembered(self, laws: Any, label: Any) -> Replay:
         """The replay with draws (`label` are their solutions) and newcomers in it, as many as it holds. A solution that is
@@ -131,7 +135,7 @@ class Bilevel(NamedTuple):
 
             return jax.vmap(one_group)(old, new, place, fine)
 
-        theta = put(replay.theta, draws)
+        theta = put(replay.theta, self.complete(draws))
         stored = None if label is None else put(replay.label, label)
         return Replay(theta, stored, (replay.next + count) % slots)
 
@@ -193,7 +197,9 @@ class Bilevel(NamedTuple):
                 # The solutions that label the draws are read at the observed points: no solve is made twice.
                 label = self.labels(laws, draws)
                 read = jax.vmap(setup.likelihood.forward.read)  # over systems
-                predicted = jax.vmap(jax.vmap(lambda *at: read(*at, setup.likelihood.where)))(draws, label)
+                predicted = jax.vmap(jax.vmap(lambda *at: read(*at, setup.likelihood.where)))(
+                    self.complete(draws), label
+                )
                 scale = self.setup.network.frame.units.state_scale
                 fine = jnp.all(jnp.abs(label) < HUGE * scale, axis=(-2, -1))
             else:
@@ -244,7 +250,8 @@ class Bilevel(NamedTuple):
         known = self.labels(self.laws, self.draws) if labelled else None
         replay = self.remembered(self.laws, known)
         surrogate, loss = self.train(self.laws, replay)
-        theta = self.draws.reshape(-1, self.draws.shape[-1])
+        theta = self.complete(self.draws)
+        theta = theta.reshape(-1, theta.shape[-1])
         keys = jax.vmap(lambda key: jr.split(key, theta.shape[0] // len(self.keys)))(self.keys).reshape(-1)
 
         def residual(weights: Any, laws: Any, label: Any) -> Array:

@@ -19,7 +19,7 @@ from jaxtyping import Array
 
 from ..forward import Fit, Likelihood, likelihood, trainable, unknown_noise
 from ..population import normal, population, uniforms
-from ..problem import Adaptive, Observations, Problem, Range, prepare
+from ..problem import Adaptive, Observations, Problem, Range, as_seen, prepare
 from ..sampling import BLOCKS, Ensemble, cholesky, convergence, ensemble_covariance, identity_like, init
 from ._bilevel import AXIS, begin
 from ._plan import adaptations, learning_rates, make_plan, temperatures
@@ -41,7 +41,6 @@ from ._rescue import rescued
 from ._settings import Settings, SettingsError
 from ._start import (
     SURVEY_POINTS,
-    check_data,
     check_physics,
     effects_of,
     finite_rows,
@@ -64,7 +63,8 @@ class Run:
     def __init__(self, problem: Problem, data: Observations, settings: Settings):
         settings.check_size(len(data.systems), len(problem.parameters))
         self.began = time.perf_counter()
-        self.problem, self.data, self.settings = problem, check_data(problem, data), settings
+        problem, self.data = as_seen(problem, data)
+        self.problem, self.settings = problem, settings
         target = likelihood(problem, self.data)
         scale, self.notes = unknown_noise(problem, self.data)
         if scale is not None and settings.blocks == "joint":
@@ -84,7 +84,9 @@ class Run:
         key_laws, key_chains, key_network = jr.split(jr.key(settings.seed), 3)
 
         theta, phi, keys, log_step, factor = jax.jit(lambda key: self._first_state(prior, key, systems))(key_chains)
-        laws, self.ranges = start_laws(target.forward, theta[:, 0], key_laws, pace_of(problem, self.data))
+        laws, self.ranges = start_laws(
+            target.forward, problem.parameters.complete(theta[:, 0]), key_laws, pace_of(problem, self.data)
+        )
         check_physics(target.forward, laws)
         network, replay = start_surrogate(
             seen.forward, target.forward, prior, prepare(laws, self.ranges), theta[:, : settings.replay], key_network
@@ -380,7 +382,7 @@ class Run:
 
             self._programs["visited"] = jax.jit(survey)
         weights, ranges = jax.device_get((self.learned.law.weights, self.ranges))
-        seen = self._programs["visited"](weights, ranges, self.some_theta())
+        seen = self._programs["visited"](weights, ranges, self.problem.parameters.complete(self.some_theta()))
         self._surveyed = {name: int(np.prod(np.shape(x)[:-1])) for name, x in seen.items()}
         return finite_rows(seen)
 

@@ -22,7 +22,6 @@ from ..problem import (
     ProblemError,
     Range,
     Scaling,
-    constants_of,
     place_names,
     unit_scaling,
 )
@@ -30,19 +29,6 @@ from ._bilevel import Replay
 
 MARGIN = 0.25
 SURVEY_POINTS = 2_000_000
-
-
-def check_data(problem: Problem, data: Observations) -> Observations:
-    """The data as this problem sees them, or a message why it cannot."""
-    bounds = dict(zip(problem.axes, problem.bounds))
-    matched = data.matched(problem.observed, bounds, problem.sigma, constants_of(problem))
-    total = int(matched.counts.sum())
-    if total <= len(problem.parameters):
-        raise DataError(
-            f"the table holds {total} observation{'s' * (total != 1)} in all, not more than the {len(problem.parameters)} "
-            f"parameters of one system ({', '.join(problem.parameters.names)}); add data, or fix some parameters"
-        )
-    return matched
 
 
 def effects_of(problem: Problem, data: Observations) -> Effects | None:
@@ -65,7 +51,7 @@ def check_physics(forward: Any, laws: Mapping[str, Any]) -> None:
     """The integrator must suit the equation; one trajectory from the middle of the prior, and its slopes, must be finite."""
     problem = forward.problem
     problem.check_scheme()
-    theta = jnp.asarray(problem.parameters.mean, float)
+    theta = jnp.asarray(problem.parameters.middle, float)
 
     @eqx.filter_jit
     def solve(theta: Array, laws: Mapping[str, Any]) -> tuple[Array, Array]:
@@ -179,13 +165,17 @@ def start_surrogate(
         paths = solve_many(solver, theta.reshape(-1, theta.shape[-1]), laws)
         return paths.reshape(*theta.shape[:-1], *paths.shape[1:])
 
+    complete = solver.problem.parameters.complete
+    theta = complete(theta)
     paths = solve(theta)
     fine = jnp.all(jnp.isfinite(paths), axis=(-2, -1), keepdims=True)
-    middle = jnp.broadcast_to(mean, theta.shape)
+    middle = complete(jnp.broadcast_to(mean, (*theta.shape[:-1], mean.shape[0])))
     theta = jnp.where(fine[..., 0], theta, middle)
-    paths = jnp.where(fine, paths, solve(middle[:1, :1, :1]))
+    paths = jnp.where(fine, paths, solve(middle[:1, :1]))
     scale = np.std(np.asarray(paths, float), axis=(0, 1, 2, 3))
-    units = Units(mean, jnp.sqrt(variance), jnp.asarray(np.where(scale > 0, scale, 1.0), float))
+    known = [jnp.asarray(numbers, float) for numbers in solver.problem.parameters.given.units]
+    center, spread = (jnp.concatenate(both) for both in zip((mean, jnp.sqrt(variance)), known))
+    units = Units(center, spread, jnp.asarray(np.where(scale > 0, scale, 1.0), float))
     return forward.build(units, key), Replay(theta, paths if forward.labelled else None, jnp.zeros(len(theta), int))
 
 

@@ -10,6 +10,8 @@ from ._domain import Mesh as Mesh
 from ._domain import Rectangle as Rectangle
 from ._elliptic import Elliptic as Elliptic
 from ._evolution import Evolution as Evolution
+from ._given import Column as Column
+from ._given import Signal as Signal
 from ._integrators import RK4 as RK4
 from ._integrators import Adaptive as Adaptive
 from ._integrators import Leapfrog as Leapfrog
@@ -29,7 +31,7 @@ from ._priors import Prior as Prior
 from ._priors import TruncatedNormal as TruncatedNormal
 from ._priors import Uniform as Uniform
 from ._problem import Problem as Problem
-from ._problem import constants_of as constants_of
+from ._problem import as_seen as as_seen
 from ._problem import place_names as place_names
 from ._schemes import Dirichlet as Dirichlet
 from ._schemes import Neumann as Neumann

@@ -13,8 +13,7 @@ from jaxtyping import Array, Float
 from ._closure import Closures, ClosureSpec, bind
 from ._domain import Domain, Mesh, Predicate, boundary_edges, check_held, dirichlet_edges, segments, whole_sides
 from ._observe import Observed, Sensors
-from ._parameters import Parameter, Parameters, check_name
-from ._priors import Prior
+from ._parameters import Parameters, Stated, check_name
 from ._shared import (
     ProblemError,
     Record,
@@ -40,7 +39,8 @@ class Elliptic:
       by name, `f` is the unknown law (or, with several closures, `f.name`).
     - `source(x, p)`: s at one place.
     - `domain`: `Rectangle(...)` or `Mesh(points, triangles)`.
-    - `parameters`: name -> `Real`, `Positive` or `Interval`, or a prior like `LogNormal(0.0, 1.0)`; a plain number is known.
+    - `parameters`: name -> `Real`, `Positive` or `Interval`, or a prior like `LogNormal(0.0, 1.0)`; a plain number is known,
+      `Column()` known of each system, `Signal()` known of each at all times.
     - `closure`: one specification, a dict of several by name, or None when all the physics is known.
     - `boundary`: what u is on the boundary, a number or a function of (x, p); zero by default.
     - `natural(x, y)`: on which part of the boundary nothing flows out instead; arrays of NumPy in, True and False out. A
@@ -61,7 +61,7 @@ class Elliptic:
         source: Callable[..., Any],
         *,
         domain: Domain,
-        parameters: Mapping[str, Parameter | Prior | float],
+        parameters: Stated,
         closure: ClosureSpec | Mapping[str, ClosureSpec] | None = None,
         boundary: float | Callable[..., Any] | None = None,
         natural: Predicate | None = None,
@@ -78,6 +78,8 @@ class Elliptic:
         check_name(field, "field")
         self.state_names: tuple[str, ...] = (field,)
         self.parameters = Parameters(parameters)
+        for signal in self.parameters.given.signals:
+            raise ProblemError(f"{signal!r} is a Signal, a function of time, which nothing here knows; use cl.Column()")
         self.sensors = Sensors(observed, self.state_names, self.parameters, len(self.axes))
         self.covariates = as_covariates(covariates, self.parameters)
         self.single, self.closures = not isinstance(closure, Mapping), named_closures(closure)
@@ -165,13 +167,13 @@ class Elliptic:
 
     def pace(self, spread: float) -> float:
         """A coefficient that makes the source raise u by so much."""
-        theta = jnp.asarray(self.parameters.mean, float)
+        theta = jnp.asarray(self.parameters.middle, float)
         source = np.abs(jax.vmap(lambda place: self.load(theta, place))(jnp.asarray(self.points, float)))
         return float(np.median(source)) / (spread * sum((np.pi / (high - low)) ** 2 for low, high in self.bounds))
 
     def law_inputs(self) -> dict[str, tuple[str, ...]]:
         """What each law is a function of, by name."""
-        theta, laws = jnp.asarray(self.parameters.mean, float), stand_ins(self.closures)
+        theta, laws = jnp.asarray(self.parameters.middle, float), stand_ins(self.closures)
         names = (*self.state_names, *self.axes)
         return named_inputs(self.closures, names, lambda record, x: self.conductivity(theta, laws, record)(x[0], x[1:]))
 
@@ -196,7 +198,7 @@ class Elliptic:
             a = self.conductivity(theta, stand_ins(self.closures), record)(u, place)
             return a, self.load(theta, place), self.base(theta, place)
 
-        trace(probe, len(self.parameters), 3, "the coefficient, the source or the boundary")
+        trace(probe, self.parameters.width, 3, "the coefficient, the source or the boundary")
         check_called(record, self.single, self._takes_law, "coefficient(u, x, p, f)")
 
 

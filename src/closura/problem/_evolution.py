@@ -14,8 +14,7 @@ from jaxtyping import Array, Float
 from ._closure import Closures, ClosureSpec, bind
 from ._integrators import RK4, Adaptive, Integrator, Rhs, State
 from ._observe import Observed, Sensors
-from ._parameters import Parameter, Parameters
-from ._priors import Prior
+from ._parameters import Parameters, Stated
 from ._schemes import Boundary, Dirichlet, Neumann, differences, ends_of, scheme_of
 from ._shared import (
     ProblemError,
@@ -62,7 +61,7 @@ class Evolution:
         physics: Callable[..., Any],
         *,
         field: Sequence[str] | str = "u",
-        parameters: Mapping[str, Parameter | Prior | float],
+        parameters: Stated,
         initial: Callable[..., Any],
         span: tuple[float, float],
         domain: tuple[float, float],
@@ -242,7 +241,7 @@ class Evolution:
 
     def law_inputs(self) -> dict[str, tuple[str, ...]]:
         """What each law is a function of, by name."""
-        theta, laws, count = jnp.asarray(self.parameters.mean, float), stand_ins(self.closures), len(self.state_names)
+        theta, laws, count = jnp.asarray(self.parameters.middle, float), stand_ins(self.closures), len(self.state_names)
         names = [name + end for end in ("", "_x", "_xx") for name in self.state_names]
 
         def call(record: Record, x: Array) -> Any:
@@ -288,7 +287,7 @@ class Evolution:
         Left out, laws are as faint as a fit starts with and parameters are the prior guesses.
         """
         laws = faint_laws(self) if closures is None else closures
-        return stable_step(self, laws, jnp.asarray(self.parameters.mean if theta is None else theta, float))
+        return stable_step(self, laws, jnp.asarray(self.parameters.middle if theta is None else theta, float))
 
     def check_scheme(
         self, closures: Closures | None = None, theta: Float[Array, "*draw parameter"] | None = None
@@ -371,7 +370,7 @@ class Evolution:
             called = self.local(theta, laws, record)(u, u, u, t, t)
             return called, self.rate(theta, laws)(t, self.start(theta))
 
-        trace(probe, len(self.parameters), 1, "physics, initial, speed or boundary")
+        trace(probe, self.parameters.width, 1, "physics, initial, speed or boundary")
         check_called(record, self.single, self._takes_law, "physics(u, ux, uxx, x, t, p, f)")
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from ._cells import DataError, did_you_mean, listed, seconds_in
+from ._given import Series
 from ._long_table import LongTable, Names
 from ._priors import Prior
 from ._readers import name_of, open_table
@@ -33,6 +34,8 @@ class Observations:
     notes: Names = ()  # what was tidied up on reading
     axes: Names = ("time",)  # what places are made of
     constants: Mapping[str, np.ndarray] = field(default_factory=dict)  # known of each system, (system,)
+    signals: Mapping[str, Series] = field(default_factory=dict)  # known of each system, (times, values)
+    inputs: Observations | None = None  # a table of its own, for signals
 
     @property
     def time(self) -> np.ndarray:
@@ -80,9 +83,10 @@ class Observations:
         bounds: Mapping[str, tuple[float, float]],
         sigma: Noise,
         constants: Sequence[str] = (),
+        signals: Sequence[str] = (),
     ) -> Observations:
         """For a problem: its quantities in its order, places within its bounds, `sigma` where the table has none, and columns
-        that are `constants` of a system."""
+        that are `constants` of a system, or its `signals` in time."""
         if self.axes != tuple(bounds):
             wanted = ", ".join(map(repr, bounds))
             raise DataError(
@@ -102,13 +106,55 @@ class Observations:
             raise DataError(f"system {some}: {' or '.join(quantities)} was never observed. Remove its lines")
         inside = {axis: self._inside(flat, axis, span) for axis, span in bounds.items()}
         flat = flat.assign(**inside, sigma=_filled(flat, quantities, sigma))
-        used = {*quantities, *constants}
+        told = {name: self._constant(name) for name in constants}
+        heard = {name: self._signal(name) for name in signals}
+        used = {*quantities, *constants, *signals}
         notes = (
             *self.notes,
             *(f"column '{q}' is not in the problem: ignored" for q in self.quantities if q not in used),
+            *(note for name, series in heard.items() for note in self._short(name, series)),
         )
-        told = {name: self._constant(name) for name in constants}
-        return replace(_pack(self.systems, quantities, flat, notes, self.axes), constants=told)
+        return replace(_pack(self.systems, quantities, flat, notes, self.axes), constants=told, signals=heard)
+
+    def _signal(self, name: str) -> Series:
+        """Times and values of a signal, for every system: from the table of inputs, or a column among the observations."""
+        if name in self.signals:
+            return self.signals[name]
+        table = self.inputs if self.inputs is not None and name in self.inputs.quantities else self
+        if name not in table.quantities:
+            known = (*(self.inputs.quantities if self.inputs else ()), *self.quantities)
+            raise DataError(
+                f"the problem reads '{name}' as a signal, but no table has such a column of numbers; there are: "
+                f"{', '.join(known)}.{did_you_mean(name, known)} Give a second table with system, time and {name} (--inputs FILE, "
+                "or inputs=), or add the column to the observations"
+            )
+        row = {system: k for k, system in enumerate(table.systems)}
+        here = table.mask & (table.quantity == table.quantities.index(name))
+        silent = [system for system in self.systems if system not in row or not here[row[system]].any()]
+        if silent:
+            raise DataError(
+                f"the signal '{name}' is missing for system {listed(silent[:3], len(silent))}; add its lines"
+            )
+        return tuple((table.time[k][here[k]], table.value[k][here[k]]) for k in map(row.__getitem__, self.systems))
+
+    def _short(self, name: str, series: Series) -> list[str]:
+        """Which signals end before the observations do."""
+        last = np.where(self.mask, self.time, -np.inf).max(axis=1)
+        gaps = [np.diff(time).max(initial=0.0) for time, _ in series]
+        short = [s for s, (time, _), gap, end in zip(self.systems, series, gaps, last) if end > time[-1] + gap]
+        some = listed(short[:3], len(short))
+        return (
+            [f"signal '{name}' ends before the observations of system {some}: held at its last value"] if short else []
+        )
+
+    def inputs_frame(self) -> pd.DataFrame | None:
+        """Signals as a table that `inputs` of `read_table` takes."""
+        tables = [
+            pd.DataFrame({"system": system, "time": time, name: value})
+            for name, series in self.signals.items()
+            for system, (time, value) in zip(self.systems, series)
+        ]
+        return pd.concat(tables).groupby(["system", "time"], sort=False).first().reset_index() if tables else None
 
     def _constant(self, name: str) -> np.ndarray:
         """One value of each system, from a column that says the same on all its lines (or on some, the rest empty)."""
@@ -159,6 +205,7 @@ def read_table(
     allow_duplicates: bool = False,
     time_unit: str | None = None,
     sheet: str | None = None,
+    inputs: Any = None,
 ) -> Observations:
     """Observations from a long table: columns system, time, and one a quantity; or system, time, quantity, value.
 
@@ -168,7 +215,20 @@ def read_table(
     - `allow_duplicates`: the same observation may stand twice.
     - `time_unit`: times are dates; count them in s, min, h or d from the first of each system.
     - `sheet`: of a workbook; else the first that is not empty.
+    - `inputs`: a second such table, of known signals (`closura.Signal`): system, time, and one column each.
     """
+    if inputs is not None:
+        if "time" not in axes:
+            raise DataError(
+                f"inputs are signals in time, and the axes are {', '.join(axes)}; use a column of the table"
+            )
+        if time_unit is not None:
+            raise DataError(
+                "with dates, times count from the first of each system, in either table; write times of data and inputs as "
+                "numbers, or give the signal as a column of the data"
+            )
+        second = read_table(inputs, allow_duplicates=allow_duplicates)
+        return replace(read_table(source, axes=axes, allow_duplicates=allow_duplicates, sheet=sheet), inputs=second)
     if time_unit is not None:
         seconds_in(time_unit)
         if "time" not in axes:

@@ -48,7 +48,7 @@ class Sensors:
             def probe(theta: Array, *numbers: Array) -> Array:
                 return self.measured(theta, jnp.stack(numbers[count:]), jnp.stack(numbers[:count]))
 
-            trace(probe, len(parameters), count + axes, "what is observed")
+            trace(probe, parameters.width, count + axes, "what is observed")
 
     @property
     def columns(self) -> np.ndarray | None:

@@ -12,8 +12,7 @@ from jaxtyping import Array, Float
 from ._closure import Closures, ClosureSpec, bind
 from ._integrators import RK4, Integrator, Leapfrog, Rhs, State
 from ._observe import Observed, Sensors
-from ._parameters import Parameter, Parameters, check_name
-from ._priors import Prior
+from ._parameters import Parameters, Stated, check_name
 from ._shared import (
     ProblemError,
     Sigma,
@@ -38,7 +37,8 @@ class ODE:
       physical parameter values by name, `f` is the unknown law (or, with several closures, `f.name`). Returns one
       derivative a state.
     - `state`: names of the state's components; `initial(p)` returns one value each.
-    - `parameters`: name -> `Real`, `Positive` or `Interval`, or a prior like `LogNormal(0.0, 1.0)`; a plain number is known.
+    - `parameters`: name -> `Real`, `Positive` or `Interval`, or a prior like `LogNormal(0.0, 1.0)`; a plain number is known,
+      `Column()` known of each system, `Signal()` known of each at all times.
     - `closure`: one specification, a dict of several by name, or None when all the physics is known.
     - `observed`: the component(s) the data see, or functions of them by name: {"strain": lambda state, p: state.u / p.length}.
     - `dt`: step of the fixed-step integrators (default: 200 steps over the span).
@@ -60,7 +60,7 @@ class ODE:
         physics: Callable[..., Any],
         *,
         state: Sequence[str] | str,
-        parameters: Mapping[str, Parameter | Prior | float],
+        parameters: Stated,
         initial: Callable[[Any], Any],
         span: tuple[float, float],
         closure: ClosureSpec | Mapping[str, ClosureSpec] | None = None,
@@ -176,7 +176,7 @@ class ODE:
 
     def law_inputs(self) -> dict[str, tuple[str, ...]]:
         """What each law is a function of, by name."""
-        theta, laws = jnp.asarray(self.parameters.mean, float), stand_ins(self.closures)
+        theta, laws = jnp.asarray(self.parameters.middle, float), stand_ins(self.closures)
         names = (*self.state_names, "time")
         return named_inputs(
             self.closures, names, lambda record, x: self.rate(theta, laws, record)(x[-1], tuple(x[:-1]))
@@ -193,7 +193,8 @@ class ODE:
 
     def _check_halves(self, scheme: Leapfrog) -> None:
         random, names = np.random.default_rng(0), self.state_names
-        theta = jnp.asarray(self.parameters.mean + random.normal(size=len(self.parameters)), float)
+        theta = jnp.asarray(self.parameters.middle, float)
+        theta = theta.at[: len(self.parameters)].add(random.normal(size=len(self.parameters)))
         y = tuple(jnp.asarray(random.normal(size=len(names)), float))
         t = jnp.asarray(random.uniform(*self.span), float)
         ignored = scheme.ignored(y, jax.jit(lambda *at: self.rate(theta, stand_ins(self.closures))(*at))(t, y))
@@ -212,5 +213,5 @@ class ODE:
         def probe(theta: Array, t: Array) -> tuple[State, State]:
             return self.start(theta), self.rate(theta, stand_ins(self.closures), record)(t, self.start(theta))
 
-        trace(probe, len(self.parameters), 1, "the physics or the initial state")
+        trace(probe, self.parameters.width, 1, "the physics or the initial state")
         check_called(record, self.single, self._takes_law, "physics(t, state, p, f)")

@@ -23,6 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from ._given import Column, Given, Signal
 from ._priors import CHOICES, LogNormal, Normal, Prior
 
 ONE_SD = np.array([0.15865525393145707, 0.8413447460685429])  # of a normal, below one standard deviation either side
@@ -201,13 +202,16 @@ def _kind_for(low: float, high: float) -> str:
 class Parameters:
     """The parameters of one system, in order; turns theta (P,) into a record `p` with one field a name.
 
-    Those stated as plain numbers are `fixed`: in the record, not in theta.
+    Those stated as plain numbers are `fixed`: in the record, not in theta. What is `given` of each system is in the record
+    too; then theta ends with the number of the system.
     """
 
-    def __init__(self, stated: Mapping[str, Parameter | Prior | float]):
+    def __init__(self, stated: "Stated"):
         self.stated = dict(stated)
         self.fixed = {n: float(kind) for n, kind in stated.items() if isinstance(kind, int | float | np.number)}
-        free = {name: kind for name, kind in stated.items() if name not in self.fixed}
+        self.given = Given(stated)
+        known = {*self.fixed, *self.given.columns, *self.given.signals}
+        free = {name: kind for name, kind in stated.items() if name not in known}
         if not free:
             raise ValueError("a problem needs at least one parameter to infer, e.g. parameters={'k': cl.Positive()}")
         self.kinds: dict[str, Parameter] = {n: of_prior(k) if isinstance(k, Prior) else k for n, k in free.items()}  # type: ignore[misc]
@@ -217,7 +221,7 @@ class Parameters:
             if not isinstance(kind, Parameter):
                 raise TypeError(
                     f"parameter {name!r} is {kind!r}; use cl.Real(), cl.Positive(), cl.Interval(a, b), a prior like "
-                    "cl.LogNormal(0.0, 1.0), or a number that is known"
+                    "cl.LogNormal(0.0, 1.0), a number that is known, or cl.Column() and cl.Signal() for what the data tell"
                 )
         self.record = namedtuple("p", list(stated))  # type: ignore[misc]
 
@@ -235,7 +239,32 @@ class Parameters:
     def constrain(self, theta: Float[Array, " parameter"]) -> Any:
         """Physical values by name, for the physics of one system."""
         free = {name: kind.constrain(theta[i]) for i, (name, kind) in enumerate(self.kinds.items())}
-        return self.record(**free, **self.fixed)
+        given = self.given.of(theta[len(self)]) if self.given else {}
+        return self.record(**free, **self.fixed, **given)
+
+    @property
+    def width(self) -> int:
+        """Numbers in theta as `constrain` takes it."""
+        return len(self) + bool(self.given)
+
+    @property
+    def middle(self) -> np.ndarray:
+        """Theta in the middle of the prior, of the first system."""
+        return np.append(self.mean, np.zeros(self.width - len(self)))
+
+    def complete(self, theta: Any) -> Any:
+        """Of (..., system, parameter), every system's number after its parameters, where anything is given of each."""
+        if not self.given:
+            return theta
+        number = jnp.arange(theta.shape[-2], dtype=theta.dtype)[:, None]
+        return jnp.concatenate([theta, jnp.broadcast_to(number, (*theta.shape[:-1], 1))], axis=-1)
+
+    def features(self, theta: Float[Array, " width"]) -> Float[Array, " feature"]:
+        """What tells one system from another: parameters, and numbers given."""
+        if not self.given:
+            return theta
+        known = self.given.of(theta[len(self)])
+        return jnp.stack([*theta[: len(self)], *(known[name] for name in self.given.columns)])
 
     def to_physical(self, theta: Any) -> Any:
         """Physical values of an array whose last axis is the parameter."""
@@ -278,6 +307,9 @@ class Parameters:
     def log_variance_variance(self) -> np.ndarray:
         """s_tau: prior variance of log tau."""
         return self._column("spread_width") ** 2
+
+
+Stated = Mapping[str, Parameter | Prior | float | Column | Signal]
 
 
 def _log(value: Any) -> Any:

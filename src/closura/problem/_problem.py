@@ -1,11 +1,15 @@
 """What every problem has, whatever its equation: all that the layers above ask for."""
 
+import copy
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Array, Float
 
+from ._cells import DataError
 from ._closure import ClosureSpec
+from ._integrators import Adaptive
+from ._observations import Observations
 from ._observe import Sensors
 from ._parameters import Parameters
 
@@ -90,9 +94,38 @@ class Problem(Protocol):
         """Raise if the discretisation does not suit the equation, in the precision in use."""
 
 
-def constants_of(problem: Problem) -> list[str]:
-    """Columns of a table that hold one number a system."""
-    return list(dict.fromkeys(column for columns in problem.covariates.values() for column in columns))
+FINE = 4000  # intervals of a sampled signal, where the solver's own steps do not say better
+
+
+def as_seen(problem: Problem, data: Observations) -> tuple[Problem, Observations]:
+    """Data as a problem sees them, and the problem with what they tell of each system; or a message why that cannot be."""
+    given = problem.parameters.given
+    covariates = [column for columns in problem.covariates.values() for column in columns]
+    constants = list(dict.fromkeys([*covariates, *given.columns.values()]))
+    bounds, signals = dict(zip(problem.axes, problem.bounds)), list(given.signal_columns.values())
+    matched = data.matched(problem.observed, bounds, problem.sigma, constants, signals)
+    total = int(matched.counts.sum())
+    if total <= len(problem.parameters):
+        raise DataError(
+            f"the table holds {total} observation{'s' * (total != 1)} in all, not more than the {len(problem.parameters)} "
+            f"parameters of one system ({', '.join(problem.parameters.names)}); add data, or fix some parameters"
+        )
+    if not given:
+        return problem, matched
+    bound, times = copy.copy(problem), _times_of_signals(problem) if signals else np.zeros(2)
+    bound.parameters = copy.copy(problem.parameters)
+    bound.parameters.given = given.bound(matched.constants, matched.signals, times)
+    bound.sensors = copy.copy(problem.sensors)
+    bound.sensors.parameters = bound.parameters
+    bound.__dict__.pop("stride", None)  # how long a step may be depends on what is known
+    return bound, matched
+
+
+def _times_of_signals(problem: Problem) -> np.ndarray:
+    """Where a fixed-step integrator asks, which makes sampling exact; elsewhere fine."""
+    begin, end = problem.bounds[problem.axes.index("time")]
+    plain = problem.axes == ("time",) and not isinstance(getattr(problem, "integrator", None), Adaptive)
+    return np.linspace(begin, end, 1 + (2 * (len(problem.points) - 1) if plain else FINE))
 
 
 def place_names(problem: Problem, place: Any) -> str:

@@ -29,7 +29,7 @@ def stable_step(problem: Any, laws: Closures, theta: Float[Array, "*draw paramet
         return jax.jacfwd(lambda y: jnp.stack(rhs(begin, tuple(y))))(jnp.stack(problem.start(theta)))
 
     with jax.ensure_compile_time_eval():
-        at = jnp.asarray(theta, float).reshape(-1, len(problem.parameters))
+        at = jnp.asarray(theta, float).reshape(-1, problem.parameters.width)
         matrices = np.asarray(jax.jit(jax.vmap(linearised))(at), float)
     if not np.isfinite(matrices).all():
         raise ProblemError(NOT_FINITE)
@@ -58,16 +58,18 @@ def faint_laws(problem: Any) -> dict[str, Any]:
 
 def believed(problem: Any) -> Float[Array, "place parameter"]:
     """The guess, and two standard deviations to both sides of it for every parameter."""
-    mean = problem.parameters.mean
-    sd = np.sqrt(problem.parameters.mean_variance + np.exp(problem.parameters.log_variance))
-    return jnp.asarray(np.concatenate([mean[None], mean + np.diag(2 * sd), mean - np.diag(2 * sd)]), float)
+    parameters = problem.parameters
+    mean, sd = parameters.mean, np.sqrt(parameters.mean_variance + np.exp(parameters.log_variance))
+    places = np.concatenate([mean[None], mean + np.diag(2 * sd), mean - np.diag(2 * sd)])
+    systems = parameters.given.systems
+    return jnp.concatenate([parameters.complete(jnp.tile(jnp.asarray(place, float), (systems, 1))) for place in places])
 
 
 def check_circle(problem: Any) -> None:
     """On a circle the last place is the first: does the initial state know?"""
     if not problem.periodic[1]:
         return
-    theta, (low, high) = jnp.asarray(problem.parameters.mean, float), problem.domain
+    theta, (low, high) = jnp.asarray(problem.parameters.middle, float), problem.domain
     fields = np.asarray(jnp.stack(problem.start(theta)), float)
     last = np.asarray(problem.base(theta, jnp.asarray([problem.span[0], high], float)), float)
     if np.any(np.abs(last - fields[:, 0]) > 0.1 * np.ptp(fields, axis=1)):

@@ -173,6 +173,7 @@ def _paths(run: Run, truth: Truth | None) -> dict[str, Any]:
 
     @eqx.filter_jit
     def solve(theta: Any, laws: Any) -> Any:
+        theta = problem.parameters.complete(theta)
         flat = theta.reshape(-1, theta.shape[-1])
         paths = jax.vmap(lambda t, s: quantities(problem, t, s))(flat, solve_many(forward, flat, laws))
         return paths.reshape(*theta.shape[:-1], *paths.shape[1:])
@@ -188,7 +189,8 @@ def _paths(run: Run, truth: Truth | None) -> dict[str, Any]:
         }
         true_theta = jnp.asarray(truth.theta, float)[None]
         paths["truth"] = np.asarray(solve(true_theta, known))[0]
-        seen = eqx.filter_jit(jax.vmap(lambda t: forward.visited(t, known)))(true_theta[0])
+        true_theta = problem.parameters.complete(true_theta[0])
+        seen = eqx.filter_jit(jax.vmap(lambda t: forward.visited(t, known)))(true_theta)
         paths["visited_truth"] = {name: np.asarray(x).reshape(-1, x.shape[-1]) for name, x in seen.items()}
     return paths
 

@@ -34,6 +34,7 @@ FILES: tuple[str, ...] = (
     "config.yaml",
     "problem.py",
     "data.csv",
+    "inputs.csv",
     "truth.csv",
     "posterior.nc",
     "closure.csv",
@@ -211,6 +212,9 @@ def _write_config(settings: dict[str, Any], path: Path) -> None:
 
 def _write_data(problem: Problem, data: Observations, truth: Truth | None, path: Path) -> None:
     data.to_frame().to_csv(path / "data.csv", index=False)
+    inputs = data.inputs_frame()
+    if inputs is not None:
+        inputs.to_csv(path / "inputs.csv", index=False)
     if truth is not None:
         parameters = problem.parameters
         table = pd.DataFrame(parameters.to_physical(truth.theta), columns=list(parameters.names))

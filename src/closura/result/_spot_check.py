@@ -37,10 +37,12 @@ def spot_check(
 
     @eqx.filter_jit
     def on_grid(network: Any, theta: Any) -> Any:
+        theta = run.problem.parameters.complete(theta)
         return jax.vmap(jax.vmap(lambda t: quantities(run.problem, t, network.states(t))))(theta)
 
     @eqx.filter_jit
     def solved(theta: Any, laws: Any) -> Any:
+        theta = run.problem.parameters.complete(theta)
         return jax.vmap(lambda t, s: quantities(run.problem, t, s))(theta, solve_many(exact.forward, theta, laws))
 
     @eqx.filter_jit
