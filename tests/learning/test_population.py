@@ -96,7 +96,9 @@ def test_covariates_of_nothing():
 
 
 def test_the_published_sampler_knows_its_noise():
-    with pytest.raises(SettingsError, match="blocks='joint' is the published sampler, which knows its noise"):
+    with pytest.raises(
+        SettingsError, match="blocks='joint' is the published sampler, which knows no noise of unknown size"
+    ):
         cl.fit(cooling(), fleet(3), **SIZES | {"blocks": "joint", "groups": 1})
 
 

@@ -12,15 +12,16 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
+import numpy as np
 from jax import lax
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as Spec
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..forward import Likelihood, Scale
-from ..population import Population, normal, uniforms
+from ..population import Population, Sharing, normal, uniforms
 from ..problem import Range, prepare
-from ..sampling import BLOCKS, PLAIN, Ensemble, GroupKeys, Weigh, adapt, init, step
+from ..sampling import BLOCKS, PLAIN, Ensemble, GroupKeys, Weigh, adapt, init, turns
 from ._bilevel import AXIS, Bilevel, Trained, improve
 from ._settings import Settings
 
@@ -63,6 +64,11 @@ class Setup(eqx.Module):
     @property
     def blocks(self) -> Any:
         return BLOCKS[self.settings.blocks](self.population, self.likelihood.value.shape[0])
+
+    @property
+    def shared(self) -> tuple[bool, ...] | None:
+        """Which parameters are the same in all systems; None where none is."""
+        return self.population.shared if isinstance(self.population, Sharing) else None
 
     def model(self, laws: Any, surrogate: Trained) -> Any:
         """What the forward model that chains see needs beside theta."""
@@ -166,7 +172,7 @@ def learn(
         ensemble = chains.ensemble
         if moves:
             ensemble = init(ensemble.position, evaluate)._replace(exact=ensemble.exact)
-        ensemble, info = step(
+        ensemble, info = turns(
             key_move,
             ensemble,
             setup.above(chains),
@@ -178,6 +184,7 @@ def learn(
             covariance="frozen" if settings.preconditioner is None else settings.covariance,
             metropolis=settings.metropolis,
             weigh=setup.weigh,
+            shared=setup.shared,
         )
         phi = blocks.gibbs(key_phi, ensemble.position, chains.phi)
         log_sigma = setup.new_sizes(key_phi, ensemble, chains.log_sigma, now.temperature)
@@ -210,7 +217,7 @@ def sample(
     chains: Chains,
     learned: Learned,
     ranges: dict[str, Range],
-    factor: Array,
+    factor: Any,
     stale: Array,
     schedule: Schedule,
     *,
@@ -234,7 +241,7 @@ def sample(
 
     def iteration(chains: Chains, rate: Array) -> tuple[Chains, Log]:
         keys, key_move, key_phi = _split(chains.keys, 3)
-        ensemble, info = step(
+        ensemble, info = turns(
             key_move,
             chains.ensemble,
             setup.above(chains),
@@ -246,6 +253,7 @@ def sample(
             metropolis=settings.metropolis,
             correct=correct,
             weigh=setup.weigh,
+            shared=setup.shared,
         )
         phi = blocks.gibbs(key_phi, ensemble.position, chains.phi)
         log_sigma = setup.new_sizes(key_phi, ensemble, chains.log_sigma)
@@ -319,7 +327,8 @@ def _newcomers(keys: GroupKeys, population: Population, theta: Array, phi: Any, 
     def one_group(key: PRNGKeyArray, theta: Array, phi: Any) -> Array:
         (noise,) = uniforms(key, theta.shape)
 
-        return jax.vmap(population.scatter)(phi, normal(noise))
+        made = jax.vmap(population.scatter)(phi, normal(noise))
+        return jnp.where(np.array(population.shared), theta, made) if isinstance(population, Sharing) else made
 
     return jax.vmap(one_group)(for_noise, theta, phi)
 

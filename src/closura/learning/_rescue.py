@@ -24,8 +24,11 @@ def rescued(setup: Setup, chains: Chains, seed: int) -> tuple[Chains, int]:
         return setup.weigh.fit(chains.ensemble.fit, above)[0] + setup.prior(chains.ensemble.position, above)[0]
 
     log_density = np.asarray(jax.jit(density)(chains), float)
-    log_density = np.where(np.isfinite(log_density), log_density, -np.inf)
     dimension = chains.ensemble.position.shape[-1]
+    if setup.shared is not None:  # then whole chains are left behind
+        dimension *= log_density.shape[2]
+        log_density = np.broadcast_to(np.sum(log_density, axis=2, keepdims=True), log_density.shape)
+    log_density = np.where(np.isfinite(log_density), log_density, -np.inf)
     allowed = ENOUGH + 0.5 * dimension + 5 * np.sqrt(0.5 * dimension)
     behind = log_density < np.max(log_density, axis=1, keepdims=True) - allowed
     donors = ~behind & np.isfinite(log_density)
@@ -33,12 +36,12 @@ def rescued(setup: Setup, chains: Chains, seed: int) -> tuple[Chains, int]:
     if not behind.any():
         return chains, 0
     # A random chain that is not behind itself, of the same group.
-    order = np.random.default_rng(seed).random(behind.shape)
+    order, choice = (np.random.default_rng(seed + i).random(behind.shape) for i in (0, 1))
+    if setup.shared is not None:
+        order, choice = (np.broadcast_to(numbers[..., :1], behind.shape) for numbers in (order, choice))
     rank = np.argsort(np.where(donors, order, np.inf), axis=1)
     count = donors.sum(axis=1, keepdims=True)
-    pick = np.take_along_axis(
-        rank, np.floor(np.random.default_rng(seed + 1).random(behind.shape) * count).astype(int), 1
-    )
+    pick = np.take_along_axis(rank, np.floor(choice * count).astype(int), 1)
     source = np.where(behind, pick, np.arange(behind.shape[1])[None, :, None])
 
     def moved(leaf: Any) -> Any:

@@ -18,9 +18,9 @@ from jax.sharding import Mesh, NamedSharding
 from jaxtyping import Array
 
 from ..forward import Fit, Likelihood, likelihood, trainable, unknown_noise
-from ..population import normal, population, uniforms
+from ..population import Sharing, normal, population, uniforms
 from ..problem import Adaptive, Observations, Problem, Range, as_seen, prepare
-from ..sampling import BLOCKS, Ensemble, cholesky, convergence, ensemble_covariance, identity_like, init
+from ..sampling import BLOCKS, Ensemble, convergence, factors, init
 from ._bilevel import AXIS, begin
 from ._plan import adaptations, learning_rates, make_plan, temperatures
 from ._programs import (
@@ -38,9 +38,10 @@ from ._programs import (
     with_weights,
 )
 from ._rescue import rescued
-from ._settings import Settings, SettingsError
+from ._settings import Settings
 from ._start import (
     SURVEY_POINTS,
+    check_blocks,
     check_physics,
     effects_of,
     finite_rows,
@@ -67,15 +68,8 @@ class Run:
         self.problem, self.settings = problem, settings
         target = likelihood(problem, self.data)
         scale, self.notes = unknown_noise(problem, self.data)
-        if scale is not None and settings.blocks == "joint":
-            raise SettingsError(
-                "blocks='joint' is the published sampler, which knows its noise; give sigma, or use blocks='system'"
-            )
         effects = effects_of(problem, self.data)
-        if effects is not None and not (settings.hierarchy and settings.blocks == "system"):
-            raise SettingsError(
-                "covariates shift the mean of a population: use hierarchy=True and blocks='system', or drop them"
-            )
+        check_blocks(problem, settings, scale is not None, effects is not None)
         prior = population(problem.parameters, settings.hierarchy, settings.population == "full", effects)
         seen = likelihood(problem, self.data, settings.forward, **settings.network)
         seen = seen if seen.forward.trained else target
@@ -163,8 +157,8 @@ class Run:
     def _sample_chunk(self) -> dict[str, np.ndarray]:
         phase, size = self.phase, self.plan.sample_chunk
         if self.iteration == self.plan.learn and self.settings.preconditioner is not None:
-            spread = ensemble_covariance(self.chains.ensemble.position, shrink=self.settings.covariance == "halves")
-            self.factor = self.spread(cholesky(spread))
+            shrink = self.settings.covariance == "halves"
+            self.factor = self.spread(factors(self.chains.ensemble.position, self.setup.shared, shrink))
         rate = adaptations(self.settings, phase, self.iteration - self.plan.learn + np.arange(size))
         schedule = Schedule(jnp.ones(size), jnp.asarray(rate, float), jnp.zeros(size), jnp.zeros(size))
         function = lambda *a: sample(*a, thin=self.plan.thin)  # noqa: E731
@@ -195,8 +189,10 @@ class Run:
         stream = uniforms(keys[0], (groups, each, 2, count), (groups, each, systems, count))
         theta, phi = jax.vmap(jax.vmap(draw))(*map(normal, stream))
         position = BLOCKS[self.settings.blocks](prior, systems).pack(theta, phi)[0]
-        log_step = jnp.full((groups, position.shape[2]), jnp.log(self.settings.step_size or 0.3))
-        return theta, phi, keys[1:], log_step, identity_like(position)
+        shared = prior.shared if isinstance(prior, Sharing) else None
+        blocks = position.shape[2] + (shared is not None)
+        log_step = jnp.full((groups, blocks), jnp.log(self.settings.step_size or 0.3))
+        return theta, phi, keys[1:], log_step, factors(position, shared, plain=True)
 
     def _blank(self, position: Array, target: Likelihood) -> Ensemble:
         """Nothing is evaluated yet: the first iteration does that."""
@@ -286,7 +282,7 @@ class Run:
             return
         position = np.asarray(self.setup.blocks.pack(*jax.tree.map(jnp.asarray, (theta, phi)))[0])
         pooled = np.moveaxis(position, 0, 1).reshape(position.shape[1], -1, *position.shape[3:])
-        self.factor = self.spread(cholesky(ensemble_covariance(jnp.asarray(pooled))))
+        self.factor = self.spread(factors(jnp.asarray(pooled), self.setup.shared))
 
     def _extend_if_needed(self) -> None:
         """Go on sampling, within limits, while the draws do not suffice."""
@@ -330,7 +326,8 @@ class Run:
 
     def phi(self) -> Any:
         """Kept draws of the population, (chain, draw, parameter) each; () without hierarchy."""
-        return self._above()[0]
+        phi, prior = self._above()[0], self.setup.population
+        return prior.told(phi, self.theta()) if isinstance(prior, Sharing) else phi
 
     def log_sigma(self) -> np.ndarray | None:
         """Kept draws of the size of the noise, (chain, draw, quantity); None where it is known."""
@@ -359,7 +356,7 @@ class Run:
         scale, sizes = self.setup.scale, self.log_sigma()
         if scale is not None and sizes is not None:
             sizes = sizes[..., np.flatnonzero(scale.free)]
-        scalars = [a.reshape(*a.shape[:2], -1) for a in (self.theta(), *self.phi(), sizes) if a is not None]
+        scalars = [a.reshape(*a.shape[:2], -1) for a in (self.theta(), *self._above()[0], sizes) if a is not None]
         joined = np.concatenate(scalars, axis=2)
         apart = max(1, min(joined.shape[1] // 100, joined.size // DIAGNOSED_NUMBERS))
         return convergence(joined[:, ::apart], self.groups)

@@ -26,9 +26,24 @@ from ..problem import (
     unit_scaling,
 )
 from ._bilevel import Replay
+from ._settings import Settings, SettingsError
 
 MARGIN = 0.25
 SURVEY_POINTS = 2_000_000
+
+
+def check_blocks(problem: Problem, settings: Settings, scale: bool, effects: bool) -> None:
+    """The published sampler can less; `scale`: the size of the noise is inferred, `effects`: there are covariates."""
+    if effects and not settings.hierarchy:
+        raise SettingsError("covariates shift the mean of a population: use hierarchy=True, or drop them")
+    beyond = {
+        "noise of unknown size": scale,
+        "covariates": effects,
+        "shared parameters": any(problem.parameters.shared),
+    }
+    asked = " or ".join(what for what, here in beyond.items() if here)
+    if settings.blocks == "joint" and asked:
+        raise SettingsError(f"blocks='joint' is the published sampler, which knows no {asked}; use blocks='system'")
 
 
 def effects_of(problem: Problem, data: Observations) -> Effects | None:
@@ -42,9 +57,11 @@ def effects_of(problem: Problem, data: Observations) -> Effects | None:
         if not value.std() > 1e-9 * abs(value).max():
             raise DataError(f"covariate '{column}' of {name} is the same for all systems; leave it out")
         columns.append((value - value.mean()) / value.std())
-    which = [problem.parameters.names.index(name) for name, _ in pairs]
-    variance = problem.parameters.mean_variance[which]
-    return Effects(jnp.asarray(np.stack(columns, axis=-1), float), jnp.asarray(variance, float), tuple(which))
+    names, shared = problem.parameters.names, problem.parameters.shared
+    variance = [problem.parameters.mean_variance[names.index(name)] for name, _ in pairs]
+    varying = [name for name, same in zip(names, shared) if not same]
+    which = tuple(varying.index(name) for name, _ in pairs)
+    return Effects(jnp.asarray(np.stack(columns, axis=-1), float), jnp.asarray(variance, float), which)
 
 
 def check_physics(forward: Any, laws: Mapping[str, Any]) -> None:

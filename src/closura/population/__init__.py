@@ -7,11 +7,12 @@ from ._population import Diagonal as Diagonal
 from ._population import Effects as Effects
 from ._population import Independent as Independent
 from ._population import Phi as Phi
-from ._population import Population as Population
 from ._population import draw_log_variance as draw_log_variance
 from ._population import log_prior as log_prior
-from ._population import population as population
 from ._random import normal as normal
 from ._random import uniforms as uniforms
+from ._sharing import Population as Population
+from ._sharing import Sharing as Sharing
+from ._sharing import population as population
 from ._slice import NUMBERS as NUMBERS
 from ._slice import slice_draw as slice_draw

@@ -15,7 +15,6 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ..problem import Parameters
 from ._correlation import correlation_factor, inverse_factor, log_lkj
 from ._random import normal, uniforms
 from ._slice import NUMBERS, slice_draw
@@ -267,24 +266,8 @@ class Independent(eqx.Module):
         return phi
 
 
-Population = Diagonal | Independent
-
-
-def population(
-    parameters: Parameters, hierarchical: bool = True, correlated: bool = False, effects: Effects | None = None
-) -> Population:
-    """The population whose hyperprior the problem's parameters state."""
-    columns = (parameters.mean, parameters.mean_variance, parameters.log_variance, parameters.log_variance_variance)
-    mean, s_mu, m_tau, s_tau = (jnp.asarray(column, float) for column in columns)
-    densities = parameters.log_densities if any(parameters.log_densities) else ()
-    if not hierarchical:
-        return Independent(mean, jnp.asarray(parameters.system_variance, float), densities)
-    kind = Correlated if correlated and len(parameters) > 1 else Diagonal
-    return kind(mean, s_mu, m_tau, s_tau, densities, effects)
-
-
 def log_prior(
-    population: Population, theta: Float[Array, "system parameter"], phi: Any
+    population: Any, theta: Float[Array, "system parameter"], phi: Any
 ) -> tuple[Float[Array, " system"], Float[Array, "system parameter"]]:
     """log p(theta_k | phi) of each system and its gradient."""
     return population.log_prior(theta, phi)

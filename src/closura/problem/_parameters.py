@@ -38,6 +38,7 @@ class Parameter:
       unconstrained scale (1 unless said).
     - `spread`: typical standard deviation between systems, unconstrained scale (0.5 unless said; of a `Real` half the width).
     - `spread_width`: how unsure log(spread^2) is, one standard deviation.
+    - `shared`: one value for all systems, which `prior`, or guess and width, are of.
     """
 
     guess: float = float("nan")
@@ -45,6 +46,7 @@ class Parameter:
     spread: float = float("nan")
     spread_width: float = 1.0
     prior: Prior | None = None
+    shared: bool = False
 
     def __post_init__(self) -> None:
         kind = type(self).__name__
@@ -276,6 +278,11 @@ class Parameters:
 
     def _column(self, name: str) -> np.ndarray:
         return np.array([getattr(kind, name) for kind in self.kinds.values()], float)
+
+    @property
+    def shared(self) -> tuple[bool, ...]:
+        """Which are the same in all systems."""
+        return tuple(kind.shared for kind in self.kinds.values())
 
     @property
     def mean(self) -> np.ndarray:

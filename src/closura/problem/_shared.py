@@ -45,6 +45,8 @@ def as_covariates(covariates: Any, parameters: Parameters) -> dict[str, tuple[st
             raise ProblemError(
                 f"covariates are of parameters that are inferred, and {name!r} is none; those are {', '.join(parameters.names)}"
             )
+        if parameters.kinds[name].shared:
+            raise ProblemError(f"{name!r} is shared: covariates shift parameters that differ; drop one of the two")
     return found
 
 

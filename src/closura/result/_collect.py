@@ -129,11 +129,12 @@ def _tree(run: Run) -> xr.DataTree:
             unit = np.array([data.constants[column].std() for _, column in pairs])
             posterior["shift"] = (("chain", "draw", "effect"), phi.slope / unit)
         if phi.bond is not None:
-            factor = np.asarray(
-                jnp.vectorize(lambda b: correlation_factor(b, len(names)), signature="(b)->(p,p)")(phi.bond)
-            )
+            varying = np.flatnonzero(~np.array(run.problem.parameters.shared))
+            of_bonds = jnp.vectorize(lambda b: correlation_factor(b, len(varying)), signature="(b)->(p,p)")
+            factor = np.asarray(of_bonds(phi.bond))
             coords["other"] = names
-            both = factor @ np.swapaxes(factor, -1, -2)
+            both = np.full((*theta.shape[:2], len(names), len(names)), np.nan)
+            both[..., varying[:, None], varying] = factor @ np.swapaxes(factor, -1, -2)
             posterior["correlation"] = (("chain", "draw", "parameter", "other"), both)
     log_sigma, scale = run.log_sigma(), run.setup.scale
     if log_sigma is not None and scale is not None:

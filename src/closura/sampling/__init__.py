@@ -13,8 +13,10 @@ from ._mala import GroupKeys as GroupKeys
 from ._mala import Info as Info
 from ._mala import Weigh as Weigh
 from ._mala import adapt as adapt
-from ._mala import cholesky as cholesky
-from ._mala import ensemble_covariance as ensemble_covariance
-from ._mala import identity_like as identity_like
 from ._mala import init as init
 from ._mala import step as step
+from ._turns import factors as factors
+from ._turns import turns as turns
+from ._ways import cholesky as cholesky
+from ._ways import ensemble_covariance as ensemble_covariance
+from ._ways import identity_like as identity_like

@@ -22,9 +22,9 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Key, PRNGKeyArray
 
 from ..population import normal, uniforms
+from ._ways import EVERYWHERE, Ways
 
 TARGET_ACCEPTANCE = 0.574
-SMALLEST = 1e-35  # variances of parameters in any units are larger, float32 can hold it
 GroupKeys = Key[Array, " group"]
 Covariance = Literal["halves", "self", "frozen"]
 
@@ -78,10 +78,11 @@ def step(
     ensemble: Ensemble,
     phi: Any,
     log_step: Float[Array, "group block"],
-    factor: Float[Array, "group block dim dim"] | None,
+    factor: Float[Array, "group block dim direction"] | None,
     evaluate: Evaluate,
     prior: Prior,
     *,
+    ways: Ways = EVERYWHERE,
     temperature: Float[Array, ""] | float = 1.0,
     covariance: Covariance = "halves",
     metropolis: bool = True,
@@ -94,21 +95,22 @@ def step(
     `correct` adds a second stage (delayed acceptance): what passes under `evaluate` must pass again by how much the exact
     likelihood differs, and the chains are those of the exact posterior.
     """
-    noise = _noise(keys, ensemble.position.shape)
+    *shape, dim = ensemble.position.shape
+    noise = _noise(keys, (*shape, ways.directions(dim)))
 
     def move(noise: Noise, part: Ensemble, phi: Any, factor: Array) -> tuple[Ensemble, Info]:
         return _move(noise, part, phi, log_step, factor, evaluate, prior, temperature, metropolis, correct, weigh)
 
     if covariance == "frozen":
-        return move(noise, ensemble, phi, identity_like(ensemble.position) if factor is None else factor)
+        return move(noise, ensemble, phi, ways.plain(ensemble.position) if factor is None else factor)
     if covariance == "self":
-        return move(noise, ensemble, phi, cholesky(ensemble_covariance(ensemble.position, shrink=False)))
+        return move(noise, ensemble, phi, ways.factor(ensemble.position, shrink=False))
     half = ensemble.position.shape[1] // 2
 
     def turn(state: tuple[Noise, Ensemble, Any], _: None) -> tuple[tuple[Noise, Ensemble, Any], Info]:
         moving: Any = jax.tree.map(lambda a: a[:, :half], state)
         still: Any = jax.tree.map(lambda a: a[:, half:], state)
-        moved, info = move(moving[0], moving[1], moving[2], cholesky(ensemble_covariance(still[1].position)))
+        moved, info = move(moving[0], moving[1], moving[2], ways.factor(still[1].position))
         # Change places: the second turn moves the other half, and leaves everyone where they were.
         after = (moving[0], moved, moving[2])
         return jax.tree.map(lambda a, b: jnp.concatenate([a, b], axis=1), still, after), info
@@ -120,7 +122,7 @@ def step(
 class Noise(NamedTuple):
     """All the randomness of a step."""
 
-    normal: Float[Array, "group chain block dim"]
+    normal: Float[Array, "group chain block direction"]
     log_uniform: Float[Array, "group chain block"]
     log_uniform_second: Float[Array, "group chain block"]
 
@@ -185,47 +187,9 @@ def _move(
     return moved, Info(jnp.exp(jnp.minimum(0.0, log_ratio)), finite, second)
 
 
-def ensemble_covariance(
-    position: Float[Array, "group chain block dim"], shrink: bool = True
-) -> Float[Array, "group block dim dim"]:
-    """Covariance over the chains of each group.
-
-    With few chains a dimension, correlations are noise: `shrink` takes them in by d / (d + n). That is a function of chains
-    that stand still, so the kernel stays exact.
-    """
-    chains, dim = position.shape[1], position.shape[-1]
-    away = position - jnp.mean(position, axis=1, keepdims=True)
-    sample = jnp.einsum("gcbi,gcbj->gbij", away, away) / chains
-    variance = jnp.diagonal(sample, axis1=-2, axis2=-1)
-    diagonal = variance[..., None] * jnp.eye(dim)
-    weight = dim / (dim + chains) if shrink else 0.0
-    return (1 - weight) * sample + weight * diagonal + 1e-6 * diagonal + SMALLEST * jnp.eye(dim)
-
-
-def cholesky(matrix: Float[Array, "*batch dim dim"]) -> Float[Array, "*batch dim dim"]:
-    """Cholesky factor; for a few dimensions written out, because a batch of LAPACK calls costs more than the solves."""
-    dim = matrix.shape[-1]
-    if dim > 8:
-        return jnp.linalg.cholesky(matrix)
-    rows: list[list[Array]] = []
-    for i in range(dim):
-        row: list[Array] = []
-        for j in range(i + 1):
-            rest = matrix[..., i, j] - sum((a * b for a, b in zip(row, rows[j] if j < i else row)), jnp.zeros(()))
-            row.append(jnp.sqrt(jnp.maximum(rest, SMALLEST)) if i == j else rest / rows[j][j])
-        rows.append(row)
-    zero = jnp.zeros_like(matrix[..., 0, 0])
-    return jnp.stack([jnp.stack(row + [zero] * (dim - len(row)), axis=-1) for row in rows], axis=-2)
-
-
-def identity_like(position: Float[Array, "group chain block dim"]) -> Float[Array, "group block dim dim"]:
-    groups, _, blocks, dim = position.shape
-    return jnp.broadcast_to(jnp.eye(dim), (groups, blocks, dim, dim))
-
-
 def _apply(factor: Array, x: Array) -> Array:
     """L x over group and block, for every chain; small ones as plain sums, which fuse with what surrounds them."""
-    if x.shape[-1] > 8:
+    if max(factor.shape[-2:]) > 8:
         return jnp.einsum("gbij,gcbj->gcbi", factor, x)
     return jnp.sum(factor[:, None] * x[..., None, :], axis=-1)
 

@@ -1,0 +1,119 @@
+"""Populations in which some parameters are the same for all systems."""
+
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from ..problem import Parameters
+from ._population import Correlated, Diagonal, Effects, Independent
+
+
+class Sharing(eqx.Module):
+    """Theta has a row for every system still, with shared values in all of them; `varying` is the population of the rest.
+
+    The prior of a shared value is counted in equal parts by all systems.
+    """
+
+    varying: Diagonal | Independent
+    common: Independent
+    shared: tuple[bool, ...] = eqx.field(static=True)
+
+    @property
+    def hierarchical(self) -> bool:
+        return self.varying.hierarchical
+
+    @property
+    def effects(self) -> Any:
+        return getattr(self.varying, "effects", None)
+
+    @property
+    def mean(self) -> Float[Array, " parameter"]:
+        return self._joined(self.varying.mean, self.common.mean)
+
+    @property
+    def variance(self) -> Float[Array, " parameter"]:
+        return self._joined(self.varying.variance, self.common.variance)
+
+    def draw(self, normal: Float[Array, "2 parameter"]) -> Any:
+        return self.varying.draw(normal[:, self._free])
+
+    def log_hyperprior(self, phi: Any) -> Float[Array, ""]:
+        return self.varying.log_hyperprior(phi)
+
+    def scatter(self, phi: Any, normal: Float[Array, "system parameter"]) -> Float[Array, "system parameter"]:
+        """Systems that standard normal numbers stand for; the first row tells what they share."""
+        own = self.varying.scatter(phi, normal[:, self._free])
+        same = self.common.scatter((), normal[:1, self._held])
+        return self._joined(own, jnp.broadcast_to(same, (own.shape[0], same.shape[1])))
+
+    def log_prior(
+        self, theta: Float[Array, "system parameter"], phi: Any
+    ) -> tuple[Float[Array, " system"], Float[Array, "system parameter"]]:
+        systems = theta.shape[0]
+        own, slope = self.varying.log_prior(theta[:, self._free], phi)
+        same, pull = self.common.log_prior(theta[:, self._held], ())
+        return own + same / systems, self._joined(slope, pull / systems)
+
+    def noise(self, key: PRNGKeyArray, chains: int) -> Any:
+        return self.varying.noise(key, chains)
+
+    def gibbs(self, noise: Any, theta: Float[Array, "system parameter"], phi: Any) -> Any:
+        return self.varying.gibbs(noise, theta[:, self._free], phi)
+
+    def told(self, phi: Any, theta: np.ndarray) -> Any:
+        """Draws of the population as of all parameters, shared ones with a spread of zero; theta (..., system, parameter)."""
+        if not phi:
+            return phi
+        mu, log_tau = (np.full(theta.shape[:-2] + theta.shape[-1:], fill, theta.dtype) for fill in (0.0, -np.inf))
+        mu[..., self._free], log_tau[..., self._free] = phi.mu, phi.log_tau
+        mu[..., self._held] = theta[..., 0, self._held]
+        return phi._replace(mu=mu, log_tau=log_tau)
+
+    @property
+    def _free(self) -> np.ndarray:
+        return np.flatnonzero(~np.array(self.shared))
+
+    @property
+    def _held(self) -> np.ndarray:
+        return np.flatnonzero(self.shared)
+
+    def _joined(self, free: Array, held: Array) -> Array:
+        """Columns of both kinds, in the order of the parameters."""
+        return jnp.concatenate([free, held], axis=-1)[..., np.argsort([*self._free, *self._held])]
+
+
+Population = Diagonal | Independent | Sharing
+
+
+def population(
+    parameters: Parameters, hierarchical: bool = True, correlated: bool = False, effects: Effects | None = None
+) -> Population:
+    """The population whose hyperprior the problem's parameters state."""
+    shared = np.array(parameters.shared)
+    if not shared.any():
+        return _population(parameters, ~shared, hierarchical, correlated, effects)
+    varying = _population(parameters, ~shared, hierarchical and not shared.all(), correlated, effects)
+    _, densities, mean, variance, _, _ = _stated(parameters, shared)
+    return Sharing(varying, Independent(mean, variance, densities), tuple(shared.tolist()))
+
+
+def _population(
+    parameters: Parameters, chosen: np.ndarray, hierarchical: bool, correlated: bool, effects: Effects | None
+) -> Diagonal | Independent:
+    alone, densities, mean, s_mu, m_tau, s_tau = _stated(parameters, chosen)
+    if not hierarchical:
+        return Independent(mean, alone, densities)
+    kind = Correlated if correlated and chosen.sum() > 1 else Diagonal
+    return kind(mean, s_mu, m_tau, s_tau, densities, effects)
+
+
+def _stated(parameters: Parameters, chosen: np.ndarray) -> tuple[Any, ...]:
+    """Of chosen parameters: variance of a system on its own, densities that are not normal, then as `Diagonal` takes them."""
+    columns = [parameters.system_variance, parameters.mean, parameters.mean_variance]
+    columns += [parameters.log_variance, parameters.log_variance_variance]
+    alone, *rest = (jnp.asarray(column[chosen], float) for column in columns)
+    densities = tuple(density for density, here in zip(parameters.log_densities, chosen) if here)
+    return alone, densities if any(densities) else (), *rest
