@@ -67,7 +67,8 @@ class Run:
         problem, self.data = as_seen(problem, data)
         self.problem, self.settings = problem, settings
         target = likelihood(problem, self.data)
-        scale, self.notes = unknown_noise(problem, self.data)
+        scale, notes = unknown_noise(problem, self.data)
+        self.notes = [*notes, *problem.parameters.notes]
         effects = effects_of(problem, self.data)
         check_blocks(problem, settings, scale is not None, effects is not None)
         prior = population(problem.parameters, settings.hierarchy, settings.population == "full", effects)

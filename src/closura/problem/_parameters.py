@@ -47,9 +47,11 @@ class Parameter:
     spread_width: float = 1.0
     prior: Prior | None = None
     shared: bool = False
+    silent: bool = dataclasses.field(init=False, default=False, repr=False)  # nothing is stated but its kind
 
     def __post_init__(self) -> None:
         kind = type(self).__name__
+        object.__setattr__(self, "silent", self.prior is None and bool(np.isnan(self.guess) and np.isnan(self.width)))
         if self.prior is not None:
             self._take_prior(self.prior)
         for name, default in (("guess", self._typical), ("width", 1.0)):
@@ -212,6 +214,7 @@ class Parameters:
         self.stated = dict(stated)
         self.fixed = {n: float(kind) for n, kind in stated.items() if isinstance(kind, int | float | np.number)}
         self.given = Given(stated)
+        self.notes: tuple[str, ...] = ()
         known = {*self.fixed, *self.given.columns, *self.given.signals}
         free = {name: kind for name, kind in stated.items() if name not in known}
         if not free:

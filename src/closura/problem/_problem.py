@@ -8,6 +8,7 @@ from jaxtyping import Array, Float
 
 from ._cells import DataError
 from ._closure import ClosureSpec
+from ._defaults import with_defaults
 from ._integrators import Adaptive
 from ._observations import Observations
 from ._observe import Sensors
@@ -110,13 +111,16 @@ def as_seen(problem: Problem, data: Observations) -> tuple[Problem, Observations
             f"the table holds {total} observation{'s' * (total != 1)} in all, not more than the {len(problem.parameters)} "
             f"parameters of one system ({', '.join(problem.parameters.names)}); add data, or fix some parameters"
         )
-    if not given:
+    parameters = with_defaults(problem, matched)
+    if given:
+        parameters = copy.copy(parameters)
+        times = _times_of_signals(problem) if signals else np.zeros(2)
+        parameters.given = given.bound(matched.constants, matched.signals, times)
+    if parameters is problem.parameters:
         return problem, matched
-    bound, times = copy.copy(problem), _times_of_signals(problem) if signals else np.zeros(2)
-    bound.parameters = copy.copy(problem.parameters)
-    bound.parameters.given = given.bound(matched.constants, matched.signals, times)
-    bound.sensors = copy.copy(problem.sensors)
-    bound.sensors.parameters = bound.parameters
+    bound = copy.copy(problem)
+    bound.parameters, bound.sensors = parameters, copy.copy(problem.sensors)
+    bound.sensors.parameters = parameters
     bound.__dict__.pop("stride", None)  # how long a step may be depends on what is known
     return bound, matched
 
