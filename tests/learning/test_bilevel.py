@@ -81,7 +81,7 @@ def test_adjoint_is_the_slope_of_the_exact_likelihood(data, forward):
     assert slope_along(slope) == pytest.approx(difference(value), rel=1e-5)
 
 
-@pytest.mark.parametrize("forward", ["basis", "fno-supervised", "fno-physics", "pinn"])
+@pytest.mark.parametrize("forward", ["basis", "fno-physics"])
 def test_unrolled_is_the_slope_through_the_steps(data, forward):
     both = levels(data, forward=forward, hypergradient="unrolled")
     _, _, slope, _ = alone(lambda: both.advance())()

@@ -71,11 +71,8 @@ def test_variants_run(changed):
     assert sum(a is not None for a in run.phi()) == (2 if run.settings.hierarchy else 0)
 
 
-@pytest.mark.parametrize(
-    "integrator", [Adaptive("tsit5", rtol=1e-3, atol=1e-3), Adaptive("kvaerno3", rtol=1e-2, atol=1e-2)]
-)
-def test_adaptive_integrators_learn_a_law_of_three_inputs(integrator):
-    """Stiff and non-stiff, a law too wide for a table, and no time grid."""
+def test_an_adaptive_integrator_learns_a_law_of_three_inputs():
+    """A law too wide for a table, and no time grid."""
     problem = ODE(
         lambda t, s, p, f: -p.k * s.u + 0.1 * f(s.u, t, p.k),
         state="u",
@@ -85,7 +82,7 @@ def test_adaptive_integrators_learn_a_law_of_three_inputs(integrator):
         closure=MLP(inputs=3, width=4, depth=1),
         observed="u",
         sigma=0.1,
-        integrator=integrator,
+        integrator=Adaptive("tsit5", rtol=1e-3, atol=1e-3),
     )
     frame = pd.DataFrame({"system": [1, 1, 2, 2], "time": [0.31, 0.9, 0.2, 0.77], "u": [0.7, 0.4, 0.8, 0.5]})
     sizes = {"chains": 16, "iterations": 4, "settle": 2, "draws": 2, "thin": 1, "extend": 0, "chunk": 2}

@@ -37,6 +37,12 @@ def finish(run):
     return run
 
 
+@pytest.fixture(scope="module")
+def finished(fleet):
+    """A run on a basis, as it ends."""
+    return finish(start(fleet, "basis"))
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_surrogate_runs_and_is_spot_checked(fleet, kind):
     run = start(fleet, kind)
@@ -55,8 +61,8 @@ def test_every_surrogate_runs_and_is_spot_checked(fleet, kind):
     assert np.all(np.isfinite(run.theta()))
 
 
-def test_spot_check_is_what_it_says(fleet):
-    run = finish(start(fleet, "basis"))
+def test_spot_check_is_what_it_says(fleet, finished):
+    run = finished
     metrics = collect(run, fleet[1]).metrics
     laws, solver = prepare(run.laws, run.ranges), run.setup.exact.forward
     theta = np.asarray(fleet[1].theta, np.float32)
@@ -85,14 +91,13 @@ def test_exact_on_the_solver_is_nothing_new(fleet):
     assert run.chains.ensemble.exact is None
 
 
-def test_stop_and_go_on(tmp_path, fleet):
-    whole = finish(start(fleet, "basis"))
+def test_stop_and_go_on(tmp_path, fleet, finished):
     first = start(fleet, "basis")
     first.advance()
     store(first, tmp_path)
     again = start(fleet, "basis")
     restore(again, tmp_path)
-    np.testing.assert_allclose(finish(again).theta(), whole.theta(), rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(finish(again).theta(), finished.theta(), rtol=1e-4, atol=1e-4)
 
 
 def test_without_hierarchy(fleet):
@@ -128,11 +133,17 @@ def test_defaults_and_presets():
     assert make_settings({"forward": "basis"}, darcy.problem).groups == 2
 
 
-@pytest.mark.parametrize("kind", ["fno-supervised", "pinn"])
-def test_the_papers_settings_run(fleet, kind):
+def test_the_papers_settings_run(fleet):
     """A smoke test: its networks on three systems, two iterations, fewer chains."""
     settings = make_settings(
-        {"forward": kind, "preset": "paper", "iterations": 2, "draws": 2, "gradient_chains": 2, "chains": 40}
+        {
+            "forward": "fno-supervised",
+            "preset": "paper",
+            "iterations": 2,
+            "draws": 2,
+            "gradient_chains": 2,
+            "chains": 40,
+        }
     )
     run = Run(mass_damper.problem, fleet[0], settings)
     step = float(np.exp(np.asarray(run.chains.log_step)).max())

@@ -11,7 +11,7 @@ from closura.population._correlation import correlation_factor, inverse_factor
 from closura.population._slice import NUMBERS, slice_draw
 from closura.problem import Gamma, Interval, LogNormal, Normal, Parameters, Positive, Real, TruncatedNormal, Uniform
 
-SYSTEMS, CHAINS, STEPS = 4, 2000, 300
+SYSTEMS, CHAINS, STEPS = 4, 1000, 300
 NARROW = jnp.array([0.5, -0.2, 1.0]), jnp.array([0.6, 0.3, 0.2]), jnp.log(jnp.array([0.5, 0.3, 0.8]))
 EFFECTS = Effects(jnp.array([[1.2, 0.3], [-0.7, 0.3], [-0.9, -1.6], [0.4, 1.0]]), jnp.array([0.5, 0.8]), (0, 2))
 GAMMA = Parameters({"a": Positive(prior=Gamma(3.0, 2.0))}).log_densities[0]
