@@ -28,6 +28,12 @@ def test_fields():
         assert problem.law_inputs() == {"f": ("u",)}
 
 
+def test_problem():
+    sizes = {"chains": 16, "groups": 2, "iterations": 4, "settle": 0, "draws": 2, "thin": 1, "extend": 0, "chunk": 2}
+    names = run("problem.md", sizes=sizes | {"progress": False, "devices": 1})
+    assert names["result"].posterior["leak"].shape == (16, 2, 2)
+
+
 def test_data():
     assert run("data.md")["data"].systems == ("A",)
 
