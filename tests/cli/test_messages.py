@@ -195,6 +195,7 @@ def test_truth_of_other_parameters_is_left_out(closura, fitted, files, table, tm
         ("problem = 3\n", ("`problem` must be a cl.ODE(...), cl.Elliptic(...) or cl.Evolution(...), it is of type int",)),
         ("x = 1 +\n", ("SyntaxError: invalid syntax", "line 1")),
         ("import os\n\ny = 1 / 0\n", (", line 3 (y = 1 / 0): ZeroDivisionError: division by zero",)),
+        ("def half(x):\n    return x / 0\n\nhalf(2)\n", (", line 2 (return x / 0), called from line 4 (half(2)): ZeroDivisionError",)),
         ("import sys\nsys.exit(3)\n", (", line 2 (sys.exit(3)): SystemExit: 3",)),
         ("import nosuchmodule\n", ("ModuleNotFoundError: No module named 'nosuchmodule'",)),
         (PROBLEM.replace(PHYSICS, "return v, nope(v)"), (", line 6 (return v, nope(v))", "name 'nope' is not defined")),

@@ -70,12 +70,14 @@ def _load(path: Path) -> Any:
 
 
 def _line(error: BaseException, path: Path) -> str:
-    """The user's own line where it happened: of the first cause, the innermost one."""
+    """The user's own lines where it happened, the innermost of the first cause first."""
     chain: list[BaseException] = [error]
     while chain[-1].__cause__ is not None:
         chain.append(chain[-1].__cause__)
     for cause in reversed(chain):
-        mine = [frame for frame in traceback.extract_tb(cause.__traceback__) if frame.filename == str(path)]
+        frames = traceback.extract_tb(cause.__traceback__)
+        mine = [frame for frame in frames if Path(frame.filename).parent == path.parent]
         if mine:
-            return f", line {mine[-1].lineno} ({mine[-1].line})"
+            said = [f"line {f.lineno}{'' if f.filename == str(path) else f' of {f.filename}'} ({f.line})" for f in mine]
+            return f", {', called from '.join(reversed(said))}"
     return ""
