@@ -217,8 +217,10 @@ def test_tables(run):
     assert history["iteration"].tolist() == list(range(120))
     assert history["phase"].unique().tolist() == ["learn", "settle", "sample"]
     summary = pd.read_csv(run / "summary.csv")
-    assert list(summary.columns) == ["system", "parameter", "mean", "sd", "2.5%", "97.5%"]
-    assert len(summary) == 9
+    told = ["level", "system", "parameter", "mean", "sd", "2.5%", "97.5%", "rhat", "ess_bulk", "ess_tail"]
+    assert list(summary.columns) == told
+    assert summary["level"].value_counts().to_dict() == {"system": 9, "population": 6}
+    assert summary["rhat"].max() == pytest.approx(metrics_of(run)["rhat_max"])
 
 
 def test_law_of_a_users_problem_leaves_its_folder(run, closura, tmp_path):

@@ -52,6 +52,22 @@ def make_law(visited):
     return ClosureView("f", ("v",), v[:, None], learned, density, (low, high), damping(v))
 
 
+def summary_of(systems, physical, mu):
+    """As a result makes it, with convergence figures of no chains in particular."""
+
+    def rows(level, system, parameter, draws):
+        flat = draws.reshape(-1, len(parameter))
+        low, high = np.quantile(flat, [0.025, 0.975], axis=0)
+        columns = {"mean": flat.mean(0), "sd": flat.std(0), "2.5%": low, "97.5%": high}
+        chains = {"rhat": 1.004, "ess_bulk": np.nan, "ess_tail": 876.5}
+        return pd.DataFrame({"level": level, "system": system, "parameter": parameter, **columns, **chains})
+
+    names = ["k", "u0", "v0"]
+    typical = np.concatenate([np.exp(mu[..., :1]), mu[..., 1:]], -1)
+    own = rows("system", np.repeat(systems, 3), names * len(systems), physical)
+    return pd.concat([rows("population", "population", names, typical), own], ignore_index=True)
+
+
 def make_view(systems=12, chains=16, draws=100, seed=0):
     rng = np.random.default_rng(seed)
     mu, tau, sd = np.array([np.log(5), 0.0, 2.0]), np.array([0.03, 2.0, 2.0]), np.array([0.04, 0.12, 0.35])
@@ -68,13 +84,15 @@ def make_view(systems=12, chains=16, draws=100, seed=0):
     known = {"truth_theta": truth, "truth_mu": mu, "truth_tau": tau, "truth_fit": exact[:, :1]}
     said = {"title": "Mass-damper", "converged": True, "verdict": ["Converged.", "R-hat 1.009."]}
     said |= {"parameters": ("k", "u0", "v0"), "labels": ("log k", "u0", "v0")}
+    physical = np.concatenate([np.exp(theta[..., :1]), theta[..., 1:]], -1)
+    population_mean = mu + np.sqrt(tau / systems) * correlated(rng, chains, draws, 3)
     return View(
         **said,
         systems=tuple(names),
         theta=theta,
-        physical=np.concatenate([np.exp(theta[..., :1]), theta[..., 1:]], -1),
+        physical=physical,
         groups=np.arange(chains) % 2,
-        mu=mu + np.sqrt(tau / systems) * correlated(rng, chains, draws, 3),
+        mu=population_mean,
         tau=tau * np.exp(0.3 * correlated(rng, chains, draws, 3)),
         grid=TIMES[:, None],
         quantities=("u",),
@@ -83,6 +101,8 @@ def make_view(systems=12, chains=16, draws=100, seed=0):
         observations=pd.DataFrame(columns | {"value": values.ravel(), "sigma": 0.15}),
         closures=[make_law(exact[:, 1].ravel())],
         history=pd.DataFrame(history),
+        summary=summary_of(names, physical, population_mean),
+        truth_summary=np.concatenate([[5.0, 0.0, np.nan], np.exp(truth[:, 0]), np.zeros(2 * systems)]),
         metrics={"systems": systems, "rhat_max": 1.0094, "surrogate_error": None, "warnings": []},
         settings={"forward": "solver", "sampler": {"blocks": "system", "chains": chains}},
         **known,
@@ -97,7 +117,8 @@ def one_parameter(view):
 
 def without_truth(view):
     laws = [replace(law, truth=None) for law in view.closures]
-    return replace(view, closures=laws, truth_theta=None, truth_mu=None, truth_tau=None, truth_fit=None)
+    unknown = dict.fromkeys(("truth_theta", "truth_mu", "truth_tau", "truth_fit", "truth_summary"))
+    return replace(view, closures=laws, **unknown)
 
 
 def single(view):
@@ -288,9 +309,36 @@ def test_report_is_one_file_and_the_verdict_comes_first(view, tmp_path):
     assert f"{k.mean():.2f} ± {k.std():.2f}" in html
 
 
+def test_report_has_the_population_first_and_folds_a_large_fleet(view, tmp_path):
+    def page(shown):
+        write_report(shown, {}, tmp_path / "report.html")
+        return (tmp_path / "report.html").read_text(encoding="utf-8")
+
+    html = page(view)
+    first = html.index("<h2>Population</h2>")
+    assert first < html.index("<h2>Parameters of each system</h2>") < html.index("<h2>Course of the run</h2>")
+    assert "<details open><summary>12 systems" in html
+    assert "<details><summary>200 systems" in page(make_view(200, 2, 4))
+    above = html[first : html.index("<h2>Parameters of each system</h2>")]
+    k = np.exp(view.mu[..., 0])
+    assert f"{k.mean():.2f} ± {k.std():.2f}" in above
+    assert all(f'<td class="number">{cell}</td>' in above for cell in ("1.004", "—", "876", "5"))
+    assert "truth" not in page(without_truth(view))[first:]
+
+
+def test_report_says_which_truth_lies_outside(view, tmp_path):
+    table, truth = view.summary, view.truth_summary.copy()
+    truth[:2] = table["97.5%"].iloc[0] + 1, table["2.5%"].iloc[1] + 1e-3
+    write_report(replace(view, truth_summary=truth), {}, tmp_path / "report.html")
+    html = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert f"{truth[0]:.4g} (outside)" in html
+    assert f'<td class="number">{truth[1]:.4g}</td>' in html
+
+
 def test_report_keeps_names_as_text(view, tmp_path):
     three, systems = (EVIL, "u0", "v0"), (EVIL, *view.systems[1:])
-    shown = replace(view, converged=False, parameters=three, labels=three, systems=systems)
+    table = view.summary.replace({view.systems[0]: EVIL, "k": EVIL})
+    shown = replace(view, converged=False, parameters=three, labels=three, systems=systems, summary=table)
     said = {"title": EVIL, "verdict": [EVIL, EVIL], "settings": {EVIL: {EVIL: EVIL}}, "metrics": {EVIL: EVIL}}
     write_report(replace(shown, **said), {}, tmp_path / "new" / "report.html")
     html = (tmp_path / "new" / "report.html").read_text(encoding="utf-8")

@@ -21,6 +21,7 @@ from ._law import Law, closure_view, support_of
 from ._reading import reading_error
 from ._result import Result
 from ._spot_check import quantities, spot_check
+from ._summary import summarise, true_values
 
 BAND_NUMBERS = 2_000_000
 # Names the posterior needs for itself.
@@ -85,19 +86,23 @@ def collect(run: Run, truth: Truth | None = None, context: dict[str, Any] | None
     )
     inputs = run.problem.law_inputs()
     laws = {name: Law(name, law, inputs[name], support_of(visited[name])) for name, law in run.laws.items()}
+    tree = _tree(run)
+    table = summarise(tree, run.problem.parameters, check)
     return Result(
         problem=run.problem,
         data=run.data,
         settings={**context, **run.settings.model_dump()},
         verdict=verdict,
         metrics=metrics,
-        tree=_tree(run),
+        tree=tree,
         history=history,
         closures=laws,
         network=run.network,
         visited=visited,
         truth=truth,
-        view_parts=_view_parts(run, truth, laws, visited, paths),
+        summary_table=table,
+        view_parts=_view_parts(run, truth, laws, visited, paths)
+        | {"summary": table, "truth_summary": true_values(table, run.problem.parameters, truth)},
     )
 
 

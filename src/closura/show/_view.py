@@ -62,6 +62,8 @@ class View:
     - `surrogate_fit`: like `fit_mean`, as the surrogate says it; None where there is none.
     - `observations`: columns system, one per coordinate, quantity, value, sigma.
     - `history`: columns iteration, acceptance, loglik, temperature, step_size, phase.
+    - `summary`: columns level, system, parameter, mean, sd, 2.5%, 97.5%, rhat, ess_bulk, ess_tail, the population first;
+      `truth_summary`: (row,), what is true of it.
     - `truth_*`: the truth of synthetic data, unconstrained; None on real data, NaN where unknown.
     """
 
@@ -86,6 +88,7 @@ class View:
     history: pd.DataFrame
     metrics: dict[str, Any]
     settings: dict[str, Any]
+    summary: pd.DataFrame
     truth_theta: np.ndarray | None
     truth_mu: np.ndarray | None
     truth_tau: np.ndarray | None
@@ -94,6 +97,7 @@ class View:
     axes: tuple[str, ...] = ("time",)
     shape: tuple[int, ...] | None = None
     triangles: np.ndarray | None = None
+    truth_summary: np.ndarray | None = None
 
     def spread(self, count: int) -> np.ndarray:
         """At most `count` systems, spread along the direction in which the estimates differ most."""
