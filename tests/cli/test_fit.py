@@ -76,7 +76,7 @@ METRICS = {
 }
 FILES = "closure.csv closure.eqx closure.json config.yaml data.csv history.parquet metrics.json posterior.nc problem.py"
 FILES += " report.html"
-FIGURES = "closure fit hyper_traces population posteriors traces"
+FIGURES = "checks closure fit hyper_traces population posteriors traces"
 
 
 class Shell:
@@ -119,7 +119,7 @@ def all_files(folder: Path) -> set[str]:
     return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
 
 
-WHOLE = {*FILES.split(), "summary.csv", "truth.csv", *(f"figures/{name}.png" for name in FIGURES.split())}
+WHOLE = {*FILES.split(), "summary.csv", "checks.csv", "truth.csv", *(f"figures/{name}.png" for name in FIGURES.split())}
 CHECKPOINT = {"checkpoint.npz"}
 
 

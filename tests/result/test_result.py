@@ -175,7 +175,7 @@ def test_truth_beside_the_summary():
     assert true_values(table, parameters, None) is None
 
 
-@pytest.mark.parametrize("name", ["closure", "fit", "population"])
+@pytest.mark.parametrize("name", ["closure", "fit", "checks", "population"])
 def test_figures_on_demand(result, name):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -185,7 +185,7 @@ def test_figures_on_demand(result, name):
 def test_saving_twice_gives_the_same_numbers(tmp_path, result):
     save(result, tmp_path / "a")
     save(result, tmp_path / "b")
-    for name in ("closure.csv", "summary.csv", "data.csv", "closure.eqx"):
+    for name in ("closure.csv", "summary.csv", "checks.csv", "data.csv", "closure.eqx"):
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
 
 

@@ -41,6 +41,7 @@ class Result:
     visited: Mapping[str, np.ndarray]
     truth: Truth | None
     summary_table: pd.DataFrame
+    checks_table: pd.DataFrame
     view_parts: Mapping[str, Any]
 
     @property
@@ -79,6 +80,14 @@ class Result:
         """
         return self.summary_table.copy()
 
+    def checks(self) -> pd.DataFrame:
+        """Posterior predictive checks of all systems together, and of each: what was found, what replicated data give, p-values.
+
+        Columns level, system, quantity, check, observations, value, low, high, p, p_adjusted (for the number of checks of its
+        level), off.
+        """
+        return self.checks_table.copy()
+
     def __str__(self) -> str:
         lines = [*self.verdict.lines, "", *population_lines(self.summary_table)]
         shown = ("theta_mse", "coverage_2sd", "closure_mse", "rhat_max", "ess_bulk_min", "seconds_total")
@@ -103,6 +112,9 @@ class Result:
 
     def plot_fit(self) -> Any:
         return self._figure("fit")
+
+    def plot_checks(self) -> Any:
+        return self._figure("checks")
 
     def plot_population(self) -> Any:
         return self._figure("population")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from jinja2 import Environment
 
 from ._figures import FIGURES
@@ -29,6 +30,14 @@ KEY_FIGURES = {
     "chains": ("Chains", ""),
     "iterations": ("Iterations", ""),
     "seconds_total": ("Seconds", "Whole run, compilation included."),
+}
+
+CHECKS = {
+    "chi_square": "mean squared residual",
+    "largest": "largest residual",
+    "autocorrelation": "correlation of neighbours",
+    "inside": "share inside 95 % intervals",
+    "pattern": "pattern over time or place",
 }
 
 TEMPLATE = """<!doctype html>
@@ -92,6 +101,10 @@ summary { cursor: pointer; margin: .6rem 0; color: #0065a8; }
 <figcaption>{{ caption }}</figcaption>
 </figure>
 {% endfor %}
+{% if checks %}<h2>Checks</h2>
+<p class="quiet">Are these data like data replicated from the fit? All systems together, and those that stand out; p adjusted for
+the number of checks.</p>
+{{ table(["Of", "Check", "found", "replicated, 95 %", "p", ""], checks, words=2) }}{% endif %}
 {% if population %}<h2>Population</h2>
 <p class="quiet">What the systems have in common. Parameters: the median of the population, physical scale; what is on another
 scale says so in its name. Posterior mean ± standard deviation, and the central 95 % interval.</p>
@@ -123,6 +136,7 @@ def write_report(view: View, figures: dict[str, Path], path: Path) -> None:
         summary_head=head + ["truth"] * (view.truth_summary is not None),
         population=_summary_rows(view, "population"),
         parameters=_summary_rows(view, "system"),
+        checks=_check_rows(view),
         systems=counted(len(view.systems), len(view.systems), "system"),
         phase_head=["Phase", "until iteration", "acceptance", "step size", "log likelihood at its end"],
         phases=_phase_rows(view),
@@ -153,6 +167,22 @@ def _summary_rows(view: View, level: str) -> list[list[str]]:
             chains = [f"{rhat:.3f}", f"{bulk:.0f}", f"{tail:.0f}"]
             known = [] if view.truth_summary is None else [_truth(true, low, high)]
             rows.append([*named, *_estimate(mean, sd, low, high), *("—" if c == "nan" else c for c in chains), *known])
+    return rows
+
+
+def _check_rows(view: View) -> list[list[str]]:
+    """Of all systems together, and of those that stand out (the first fifty)."""
+    if view.checks is None:
+        return []
+    table, several = view.checks, len(view.quantities) > 1
+    all_of_them = {"fleet": "all systems", "others": "all others"}
+    odd = table[(table["level"] == "system") & table["off"]].head(50)
+    shown = pd.concat([table[table["level"] != "system"], odd]).dropna(subset="p")
+    columns = ["level", "system", "quantity", "check", "value", "low", "high", "p_adjusted", "off"]
+    rows = []
+    for level, system, quantity, check, value, low, high, p, off in shown[columns].to_numpy().tolist():
+        who = all_of_them.get(level, f"system {system}") + (f", {quantity}" if several and quantity else "")
+        rows.append([who, CHECKS[check], f"{value:.3g}", f"{low:.3g} to {high:.3g}", f"{p:.2g}", "off" if off else ""])
     return rows
 
 
