@@ -57,12 +57,14 @@ def deviation(p):
     return apart * np.sqrt(len(p)) / 1.63
 
 
-@pytest.mark.parametrize("count", [2, 13])
-@pytest.mark.parametrize("check", ["chi_square", "largest", "autocorrelation", "pattern"])
+@pytest.mark.parametrize(
+    ("check", "count"),
+    [(check, count) for check in ("chi_square", "largest", "autocorrelation") for count in (2, 13)] + [("pattern", 60)],
+)
 def test_p_values_of_noise_alone_are_uniform(check, count):
     """Two systems each, one of them ten times louder where the size of the noise must not matter."""
     random, data = np.random.default_rng(0), observations(2, np.arange(count)[:, None])
-    near, place, p = neighbours(data).among(data.mask), np.arange(60.0)[:, None], []
+    near, place, p = neighbours(data).among(data.mask), data.place[0], []
     for _ in range(500):
         residual = random.normal(size=(1, 2, count))
         unit = _of_unit_size(residual * [[[1.0], [10.0]]], data)[:, data.mask]
@@ -70,7 +72,7 @@ def test_p_values_of_noise_alone_are_uniform(check, count):
             "chi_square": lambda r=residual: chi_square(r[:, 0]),
             "largest": lambda r=residual: largest(r[:, 0]),
             "autocorrelation": lambda u=unit: autocorrelation(u, near),
-            "pattern": lambda: pattern(random.normal(size=(1, 60)), place),
+            "pattern": lambda r=residual: pattern(r[:, 0], place),
         }
         p.append(tests[check]().p)
     assert deviation(np.array(p)) < 1
@@ -224,6 +226,15 @@ def test_inferred_noise_is_not_stated_too_large():
     table = check_table(y[None], np.ones(data.mask.shape, bool), data)
     assert [one.level for one in remarks(table, y[None], data, "normal")] == ["system", "others"]
     assert [one.level for one in remarks(table, y[None], guessed, "normal")] == ["system"]
+
+
+def test_what_is_significant_but_small_is_not_off():
+    """Noise stated 3 % too small, and twenty thousand observations."""
+    data = observations(100, np.arange(200)[:, None])
+    residual = 1.03 * noise(100, 200)[None]
+    fleet = check_table(residual, np.ones(data.mask.shape, bool), data).query("level == 'fleet'").set_index("check")
+    assert fleet.loc["chi_square", "p_adjusted"] < 1e-3
+    assert not fleet["off"].any()
 
 
 def test_holm():

@@ -16,6 +16,8 @@ from ..problem import Observations
 from ._neighbours import Neighbours, neighbours
 
 ALPHA = 0.02  # of all checks of a level together; a healthy fleet has something said against it more seldom
+# How far from what replicated data give it must be to matter: with very many observations anything is significant.
+LEAST = {"chi_square": 0.1, "largest": 0.0, "autocorrelation": 0.05, "inside": 0.01, "pattern": 0.02}
 INSIDE = 0.95
 MOST_CELLS = {1: 12, 2: 4}  # along an axis, by their number
 IN_CELL = 8  # observations at least, on average
@@ -42,8 +44,8 @@ def check_table(residual: np.ndarray, inside: np.ndarray, data: Observations) ->
 
     Columns level, system, quantity, check, observations, value, low, high, p, p_adjusted (by Holm, within a level), off. The
     figures: `chi_square`, mean squared residual; `largest` residual; `autocorrelation` of neighbours (in time; in fields each with the
-    nearest); share `inside`; and of all systems `pattern`: squared means over stretches of time (or cells of places), over the
-    scatter there. The size of the noise, also of one system alone, does not matter to autocorrelation and pattern.
+    nearest); share `inside`; and of all systems `pattern`: the share of squares in means over stretches of time (or cells of
+    places). The size of the noise, also of one system alone, does not matter to autocorrelation and pattern.
     """
     near = neighbours(data)
     unit = _of_unit_size(residual, data)
@@ -82,7 +84,8 @@ def check_table(residual: np.ndarray, inside: np.ndarray, data: Observations) ->
 def _adjusted(rows: list[dict[str, Any]]) -> pd.DataFrame:
     table = pd.DataFrame(rows)
     adjusted = holm(table["p"].to_numpy())
-    return table.assign(p_adjusted=adjusted, off=adjusted < ALPHA)
+    apart = (table["value"] - 0.5 * (table["low"] + table["high"])).abs()
+    return table.assign(p_adjusted=adjusted, off=(adjusted < ALPHA) & (apart > table["check"].map(LEAST)))
 
 
 def holm(p: np.ndarray) -> np.ndarray:
@@ -145,19 +148,19 @@ def share_inside(inside: np.ndarray) -> Found:
 
 
 def pattern(residual: np.ndarray, place: np.ndarray) -> Found:
-    """Of residuals (draw, observation) of unit size at places (observation, axis): do they leave zero together anywhere? An F ratio, of
-    means over cells to the scatter within these."""
-    from scipy.special import fdtrc, fdtri
+    """Of residuals (draw, observation) of unit size at places (observation, axis): do they leave zero together anywhere? The share of
+    their squares that is in means over cells."""
+    from scipy.special import betainc, betaincinv
 
     cell = _cells(place)
     sizes = np.bincount(cell)
     if len(sizes) < 2:
         return NOTHING
     sums = np.stack([residual[:, cell == c].sum(axis=1) for c in range(len(sizes))], axis=1)
-    shared, freedom = np.sum(sums**2 / sizes, axis=1), (len(sizes), len(cell) - len(sizes))
-    ratio = (shared / freedom[0]) / ((np.sum(residual**2, axis=1) - shared) / freedom[1])
-    low, high = fdtri(*freedom, ENDS).tolist()
-    return Found(float(ratio.mean()), low, high, float(fdtrc(*freedom, ratio).mean()))
+    share = np.sum(sums**2 / sizes, axis=1) / np.sum(residual**2, axis=1)
+    shared, rest = 0.5 * len(sizes), 0.5 * (len(cell) - len(sizes))
+    low, high = betaincinv(shared, rest, ENDS).tolist()
+    return Found(float(share.mean()), low, high, float(betainc(rest, shared, np.clip(1 - share, 0.0, 1.0)).mean()))
 
 
 def _cells(place: np.ndarray) -> np.ndarray:

@@ -98,7 +98,7 @@ def _words(check: str, rows: pd.DataFrame, who: str, residual: np.ndarray, data:
     if check == "pattern":
         over = "time" if "time" in data.axes else "their places"
         return (
-            f"Residuals of {who} leave zero together, in a pattern over {over} (mean square over its scatter {usual}): the fit is off "
+            f"Residuals of {who} leave zero together, in a pattern over {over} (its share of the squares {usual}): the fit is off "
             f"systematically, which error bars do not know of. The law is not free enough, or physics is missing; {PICTURE}."
         )
     if check == "autocorrelation":

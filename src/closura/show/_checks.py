@@ -35,10 +35,16 @@ def _along(axes: Axes, view: ResidualView) -> None:
         if kept.any():
             axes.plot(view.x[kept], view.residual[kept], color=colour, label=said, **dots)
     for side in (-TWO_SIDED, TWO_SIDED):
-        axes.axhline(side, color="black", linestyle=":", linewidth=0.9, label="95 % of them lie between")
+        axes.axhline(side, color="black", linestyle=":", linewidth=0.9, label="noise alone: 95 % of residuals")
     mark = "o" if view.run_x.size == 1 else ""
     axes.fill_between(
-        view.run_x, -view.run_band, view.run_band, color=GREY, linewidth=0, zorder=0, label="95 % of running means"
+        view.run_x,
+        -view.run_band,
+        view.run_band,
+        color=GREY,
+        linewidth=0,
+        zorder=0,
+        label="noise alone: 95 % of running means",
     )
     axes.plot(view.run_x, view.run_mean, color=BLUE, linewidth=2.0, marker=mark, label="running mean")
     reach = max(3.0, 1.08 * float(np.abs(view.residual).max(initial=0)))
