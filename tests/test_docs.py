@@ -3,10 +3,13 @@
 import re
 from pathlib import Path
 
+import pytest
+
 from closura import MLP
 from closura.learning import Run, Settings
 from closura.problems import mass_damper
 from closura.result import collect
+from closura.result._folder import FILES
 
 PAGES = Path(__file__).parent.parent / "docs"
 
@@ -38,10 +41,28 @@ def test_data():
     assert run("data.md")["data"].systems == ("A",)
 
 
-def test_law(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
+@pytest.fixture(scope="module")
+def result():
     small = Settings(chains=32, iterations=20, settle=0, draws=5, extend=0, chunk=10, devices=1)
     problem = mass_damper.problem.with_closure(MLP(width=8, depth=1, dissipative=True))
-    names = run("law.md", result=collect(Run(problem, mass_damper.simulate(3, 0)[0], small)))
+    return collect(Run(problem, mass_damper.simulate(3, 0)[0], small))
+
+
+def test_law(result, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    names = run("law.md", result=result)
     assert names["law"].f(1.0) > 0
+
+
+def test_results(result):
+    names = run("results.md", result=result)
+    assert len(names["own"]) == 9
+    assert names["odd"].columns.tolist() == names["table"].columns.tolist()
+
+
+def test_the_folder_is_described():
+    """Every file a run may leave has its place in the table."""
+    page = (PAGES / "results.md").read_text()
+    files = {name for name in FILES if not name.startswith("figures/")} | {"checkpoint.npz", "figures/"}
+    assert {name for name in files if f"`{name}`" not in page} == set()

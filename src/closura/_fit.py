@@ -124,11 +124,12 @@ def _check_truth(truth: Truth | None, systems: int, parameters: int) -> None:
 
 
 def _room(run: Run) -> float:
-    """Bytes a run that need not be extended takes at most: draws on two scales and in a checkpoint, and the report."""
+    """Bytes a run that need not be extended takes at most: draws on two scales and in a checkpoint, replicated data, and the report."""
     numbers = (
         run.plan.sample // run.plan.thin * run.settings.chains * len(run.data.systems) * len(run.problem.parameters)
     )
-    return 50e6 + 3 * numbers * jax.numpy.result_type(float).itemsize
+    replicas = 4 * 200 * run.data.mask.size
+    return 50e6 + replicas + 3 * numbers * jax.numpy.result_type(float).itemsize
 
 
 def _keep(run: Run, folder: Path) -> bool:

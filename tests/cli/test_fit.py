@@ -76,7 +76,7 @@ METRICS = {
 }
 FILES = "closure.csv closure.eqx closure.json config.yaml data.csv history.parquet metrics.json posterior.nc problem.py"
 FILES += " report.html"
-FIGURES = "closure fit hyper_traces population posteriors traces"
+FIGURES = "checks closure fit hyper_traces population posteriors traces"
 
 
 class Shell:
@@ -119,7 +119,7 @@ def all_files(folder: Path) -> set[str]:
     return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
 
 
-WHOLE = {*FILES.split(), "summary.csv", "truth.csv", *(f"figures/{name}.png" for name in FIGURES.split())}
+WHOLE = {*FILES.split(), "summary.csv", "checks.csv", "truth.csv", *(f"figures/{name}.png" for name in FIGURES.split())}
 CHECKPOINT = {"checkpoint.npz"}
 
 
@@ -217,8 +217,10 @@ def test_tables(run):
     assert history["iteration"].tolist() == list(range(120))
     assert history["phase"].unique().tolist() == ["learn", "settle", "sample"]
     summary = pd.read_csv(run / "summary.csv")
-    assert list(summary.columns) == ["system", "parameter", "mean", "sd", "2.5%", "97.5%"]
-    assert len(summary) == 9
+    told = ["level", "system", "parameter", "mean", "sd", "2.5%", "97.5%", "rhat", "ess_bulk", "ess_tail"]
+    assert list(summary.columns) == told
+    assert summary["level"].value_counts().to_dict() == {"system": 9, "population": 6}
+    assert summary["rhat"].max() == pytest.approx(metrics_of(run)["rhat_max"])
 
 
 def test_law_of_a_users_problem_leaves_its_folder(run, closura, tmp_path):

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from closura.diagnose import SurrogateError, judge
+from closura.diagnose import Remark, SurrogateError, judge
 from closura.learning import Settings
 from closura.problems import mass_damper
 from closura.sampling import Convergence
@@ -234,11 +234,24 @@ def test_misses_the_data():
         assert "physics is missing, or the chains got stuck" in said
 
 
-def test_misses_the_data_a_little():
-    said = only_remark(verdict(chi_square=1.96))
-    assert "misses the data by 1.4 noise standard deviations" in said
-    assert "check whether sigma is stated too small" in said
-    assert verdict(chi_square=1.5).lines == ["Converged."]
+FOUND = [
+    Remark("chi_square", "fleet", "all loud"),
+    Remark("largest", "system", "one far"),
+    Remark("pattern", "fleet", "waves"),
+]
+
+
+def test_what_checks_found_is_remarked():
+    given = judge(make_run(), make_check(), 1.5, {}, checked=FOUND)
+    assert given.lines == ["Converged.", "all loud", "one far", "waves"]
+    learning = make_run(finished=False, phase="learn", theta_draws=[])
+    assert judge(learning, make_check(), 1.5, {}, checked=FOUND).remarks == []
+
+
+def test_a_misfit_is_not_said_twice():
+    given = judge(make_run(), make_check(), 9.0, {}, checked=FOUND)
+    assert len(given.problems) == 1
+    assert given.remarks == ["one far", "waves"]
 
 
 @pytest.mark.parametrize("chi_square", [np.nan, np.inf])

@@ -8,13 +8,16 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
+import xarray as xr
 
 import closura as cl
 from closura.forward import likelihood
 from closura.learning import Run, Settings
-from closura.problem import ProblemError
+from closura.problem import Parameters, ProblemError
 from closura.result import collect, restore, save, store
 from closura.result._checkpoint import ASIDE
+from closura.result._summary import summarise, true_values
+from closura.sampling import Convergence
 
 pytestmark = pytest.mark.xdist_group("folder")
 
@@ -69,7 +72,9 @@ def test_restored_history_keeps_its_phases_apart(tmp_path, fresh, monkeypatch):
 
 def test_result_of_a_run_that_has_not_begun(result, fleet):
     assert str(result).startswith("NOT CONVERGED: do not use these results yet.\nStopped at iteration 0 of 30")
-    assert "log k" in str(result)
+    k = np.exp(result.posterior["mu"].values[..., 0].astype(float))
+    assert f"  k                        {k.mean():.4g} ± {k.std():.2g}" in str(result)
+    assert "sd of log k" in str(result)
     assert not result.converged
     assert result.posterior["k"].dims == ("chain", "draw", "system")
     assert result.metrics["rhat_max"] is None
@@ -94,14 +99,83 @@ def test_closure_by_name_when_there_is_not_one(result, monkeypatch, laws):
 
 def test_summary(result):
     table = result.summary()
-    assert table[["system", "parameter"]].iloc[[0, 4, 8]].to_numpy().tolist() == [["1", "k"], ["2", "u0"], ["3", "v0"]]
+    own = table[table["level"] == "system"]
+    assert own[["system", "parameter"]].iloc[[0, 4, 8]].to_numpy().tolist() == [["1", "k"], ["2", "u0"], ["3", "v0"]]
     draws = result.posterior["u0"].sel(system="2")
-    row = table[(table["system"] == "2") & (table["parameter"] == "u0")].iloc[0]
+    row = own[(own["system"] == "2") & (own["parameter"] == "u0")].iloc[0]
     assert row["mean"] == pytest.approx(float(draws.mean()), rel=1e-4)
     assert row["2.5%"] < row["mean"] < row["97.5%"]
+    above = table[table["level"] == "population"]
+    assert above["parameter"].tolist() == ["k", "u0", "v0", "sd of log k", "sd of u0", "sd of v0"]
+    assert set(above["system"]) == {"population"}
+    k = np.exp(result.posterior["mu"].values[..., 0])
+    assert above["mean"].iloc[0] == pytest.approx(k.mean(), rel=1e-5)
+    spread = np.sqrt(result.posterior["tau"].values[..., 2])
+    assert above["97.5%"].iloc[5] == pytest.approx(np.quantile(spread, 0.975), rel=1e-5)
+    table["mean"] = 0.0
+    assert result.summary()["mean"].ne(0).all()  # a table of one's own
 
 
-@pytest.mark.parametrize("name", ["closure", "fit", "population"])
+def made_tree(chains=8, draws=50, system="population"):
+    """Two systems of two parameters, with all a population can have; every number is told from the others by its mean."""
+    random, dims = np.random.default_rng(0), ("chain", "draw")
+
+    def around(mean, *shape):
+        return np.asarray(mean) + 0.01 * random.normal(size=(chains, draws, *shape))
+
+    own = {n: ((*dims, "system"), around([1 + 10 * i, 2 + 10 * i], 2)) for i, n in enumerate(("k", "u0"))}
+    half = np.broadcast_to(np.eye(2) * 0.5 + 0.5, (chains, draws, 2, 2))
+    above = {
+        "mu": ((*dims, "parameter"), around([0.0, 7.0], 2)),
+        "tau": ((*dims, "parameter"), around([4.0, 9.0], 2)),
+        "shift": ((*dims, "effect"), around([0.3], 1)),
+        "correlation": ((*dims, "parameter", "other"), half + around(0.0, 2, 2)),
+        "sigma": ((*dims, "quantity"), around([np.nan, 0.2], 2)),
+    }
+    coords = {"system": ["1", system], "effect": ["k by size"], "quantity": ["u", "v"]}
+    group = {"group": ("chain", np.repeat([0, 1], chains // 2))}
+    return xr.DataTree.from_dict({"posterior": xr.Dataset(own | above, coords), "sample_stats": xr.Dataset(group)})
+
+
+def test_summary_of_all_a_population_can_have():
+    parameters = Parameters({"k": cl.Positive(), "u0": cl.Real()})
+    # In the order of a run: theta, mean, log variance, shift, what the correlation comes from, noise.
+    figures = np.arange(4 + 2 + 2 + 1 + 1 + 1) + 1.0
+    table = summarise(made_tree(), parameters, Convergence(figures, figures + 0.5, 100 * figures, 200 * figures))
+    assert table[["level", "system", "parameter"]].agg("/".join, axis=1).tolist() == [
+        "population/population/k",
+        "population/population/u0",
+        "population/population/sd of log k",
+        "population/population/sd of u0",
+        "population/population/shift of log k by size",
+        "population/population/correlation of log k and u0",
+        "population/population/sigma of v",
+        "system/1/k",
+        "system/1/u0",
+        "system/population/k",
+        "system/population/u0",
+    ]
+    assert table["mean"].tolist() == pytest.approx([1, 7, 2, 3, 0.3, 0.5, 0.2, 1, 11, 2, 12], abs=0.01)
+    told = [5.5, 6.5, 7.5, 8.5, 9.5, None, 11.5, 1.5, 2.5, 3.5, 4.5]
+    chains = table.drop(index=5)
+    assert chains["rhat"].tolist() == [x for x in told if x]
+    assert chains["ess_tail"].tolist() == (200 * (chains["rhat"] - 0.5)).tolist()
+    assert 0.99 < table["rhat"][5] < 1.1  # of the correlation itself
+    assert table["ess_bulk"][5] > 200
+
+
+def test_truth_beside_the_summary():
+    parameters, tree = Parameters({"k": cl.Positive(), "u0": cl.Real()}), made_tree()
+    table = summarise(tree, parameters, Convergence(*np.ones((4, 11))))
+    truth = cl.Truth(np.array([[0.0, 2.0], [1.0, 3.0]]), mu=np.array([0.0, 5.0]), tau=np.array([4.0, 9.0]))
+    known = true_values(table, parameters, truth)
+    np.testing.assert_allclose(known[:4], [1, 5, 2, 3])
+    assert np.isnan(known[4:7]).all()
+    np.testing.assert_allclose(known[7:], [1, 2, np.e, 3], rtol=1e-6)
+    assert true_values(table, parameters, None) is None
+
+
+@pytest.mark.parametrize("name", ["closure", "fit", "checks", "population"])
 def test_figures_on_demand(result, name):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -111,7 +185,7 @@ def test_figures_on_demand(result, name):
 def test_saving_twice_gives_the_same_numbers(tmp_path, result):
     save(result, tmp_path / "a")
     save(result, tmp_path / "b")
-    for name in ("closure.csv", "summary.csv", "data.csv", "closure.eqx"):
+    for name in ("closure.csv", "summary.csv", "checks.csv", "data.csv", "closure.eqx"):
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
 
 

@@ -11,13 +11,13 @@ import pytest
 from matplotlib._pylab_helpers import Gcf
 from matplotlib.text import Text
 
-from closura.show import ClosureView, View, save_figures, write_report
-from closura.show._figures import FIGURES, closure, fit, hyper_traces, population, posteriors, traces
+from closura.show import ClosureView, ResidualView, View, save_figures, write_report
+from closura.show._figures import FIGURES, checks, closure, fit, hyper_traces, population, posteriors, traces
 from closura.show._view import label
 
 TIMES = np.linspace(0, 8, 161)
 EVIL = "<script>alert(1)</script>"
-PANELS = {"population": 6, "fit": 6, "closure": 2, "traces": 9, "hyper_traces": 6, "posteriors": 3}
+PANELS = {"population": 6, "fit": 6, "checks": 2, "closure": 2, "traces": 9, "hyper_traces": 6, "posteriors": 3}
 
 
 def damping(v):
@@ -52,6 +52,51 @@ def make_law(visited):
     return ClosureView("f", ("v",), v[:, None], learned, density, (low, high), damping(v))
 
 
+def summary_of(systems, physical, mu):
+    """As a result makes it, with convergence figures of no chains in particular."""
+
+    def rows(level, system, parameter, draws):
+        flat = draws.reshape(-1, len(parameter))
+        low, high = np.quantile(flat, [0.025, 0.975], axis=0)
+        columns = {"mean": flat.mean(0), "sd": flat.std(0), "2.5%": low, "97.5%": high}
+        chains = {"rhat": 1.004, "ess_bulk": np.nan, "ess_tail": 876.5}
+        return pd.DataFrame({"level": level, "system": system, "parameter": parameter, **columns, **chains})
+
+    names = ["k", "u0", "v0"]
+    typical = np.concatenate([np.exp(mu[..., :1]), mu[..., 1:]], -1)
+    own = rows("system", np.repeat(systems, 3), names * len(systems), physical)
+    return pd.concat([rows("population", "population", names, typical), own], ignore_index=True)
+
+
+def make_residuals(rng, times, quantity="u"):
+    x = np.sort(times)
+    runs = np.array_split(np.arange(x.size), 8)
+    residual, expected = rng.normal(size=x.size), np.linspace(-2.5, 2.5, 50)
+    return ResidualView(
+        quantity=quantity,
+        along="time",
+        x=x,
+        residual=residual,
+        odd=x == x[-1],
+        run_x=np.array([x[run].mean() if run.size else 0.0 for run in runs]),
+        run_mean=np.array([residual[run].mean() if run.size else 0.0 for run in runs]),
+        run_band=np.full(8, 0.5),
+        expected=expected,
+        low=expected - 0.3,
+        high=expected + 0.3,
+        ordered=1.1 * expected,
+    )
+
+
+def make_checks(systems):
+    kinds = ["chi_square", "largest", "autocorrelation", "inside"]
+    rows = [("fleet", "", "u", kind) for kind in [*kinds, "pattern"]]
+    rows += [("system", name, "", kind) for name in systems for kind in kinds]
+    table = pd.DataFrame(rows, columns=["level", "system", "quantity", "check"])
+    figures = {"observations": 13, "value": 1.25, "low": 0.5, "high": 1.5, "p": 0.2, "p_adjusted": 0.4}
+    return table.assign(**figures, off=(table["system"] == systems[0]) & (table["check"] == "largest"))
+
+
 def make_view(systems=12, chains=16, draws=100, seed=0):
     rng = np.random.default_rng(seed)
     mu, tau, sd = np.array([np.log(5), 0.0, 2.0]), np.array([0.03, 2.0, 2.0]), np.array([0.04, 0.12, 0.35])
@@ -68,13 +113,15 @@ def make_view(systems=12, chains=16, draws=100, seed=0):
     known = {"truth_theta": truth, "truth_mu": mu, "truth_tau": tau, "truth_fit": exact[:, :1]}
     said = {"title": "Mass-damper", "converged": True, "verdict": ["Converged.", "R-hat 1.009."]}
     said |= {"parameters": ("k", "u0", "v0"), "labels": ("log k", "u0", "v0")}
+    physical = np.concatenate([np.exp(theta[..., :1]), theta[..., 1:]], -1)
+    population_mean = mu + np.sqrt(tau / systems) * correlated(rng, chains, draws, 3)
     return View(
         **said,
         systems=tuple(names),
         theta=theta,
-        physical=np.concatenate([np.exp(theta[..., :1]), theta[..., 1:]], -1),
+        physical=physical,
         groups=np.arange(chains) % 2,
-        mu=mu + np.sqrt(tau / systems) * correlated(rng, chains, draws, 3),
+        mu=population_mean,
         tau=tau * np.exp(0.3 * correlated(rng, chains, draws, 3)),
         grid=TIMES[:, None],
         quantities=("u",),
@@ -83,6 +130,10 @@ def make_view(systems=12, chains=16, draws=100, seed=0):
         observations=pd.DataFrame(columns | {"value": values.ravel(), "sigma": 0.15}),
         closures=[make_law(exact[:, 1].ravel())],
         history=pd.DataFrame(history),
+        residuals=[make_residuals(rng, np.tile(TIMES[at], systems))],
+        checks=make_checks(names),
+        summary=summary_of(names, physical, population_mean),
+        truth_summary=np.concatenate([[5.0, 0.0, np.nan], np.exp(truth[:, 0]), np.zeros(2 * systems)]),
         metrics={"systems": systems, "rhat_max": 1.0094, "surrogate_error": None, "warnings": []},
         settings={"forward": "solver", "sampler": {"blocks": "system", "chains": chains}},
         **known,
@@ -97,7 +148,8 @@ def one_parameter(view):
 
 def without_truth(view):
     laws = [replace(law, truth=None) for law in view.closures]
-    return replace(view, closures=laws, truth_theta=None, truth_mu=None, truth_tau=None, truth_fit=None)
+    unknown = dict.fromkeys(("truth_theta", "truth_mu", "truth_tau", "truth_fit", "truth_summary"))
+    return replace(view, closures=laws, **unknown)
 
 
 def single(view):
@@ -131,7 +183,9 @@ VARIANTS = {
     "no truth": without_truth,
     "partly unknown truth": half_known,
     "no hierarchy": lambda view: replace(view, mu=None, tau=None),
-    "no closure, no data": lambda view: replace(view, closures=[], observations=view.observations.iloc[:0]),
+    "no closure, no data": lambda view: replace(
+        view, closures=[], observations=view.observations.iloc[:0], residuals=()
+    ),
     "awkward names": awkward_names,
     "500 systems": lambda view: make_view(500, 4, 8),
 }
@@ -156,7 +210,7 @@ def test_every_run_can_be_shown(view, variant, tmp_path):
     shown, before, held = VARIANTS[variant](view), dict(matplotlib.rcParams), list(Gcf.figs)
     paths = save_figures(shown, tmp_path / "figures")
     write_report(shown, paths, tmp_path / "report.html")
-    absent = {"hyper_traces": shown.mu is None, "closure": not shown.closures}
+    absent = {"hyper_traces": shown.mu is None, "closure": not shown.closures, "checks": not shown.residuals}
     assert set(paths) == {name for name in FIGURES if not absent.get(name)}
     for head in (path.read_bytes()[:24] for path in paths.values()):
         width, height = struct.unpack(">II", head[16:])
@@ -171,12 +225,15 @@ def test_every_run_can_be_shown(view, variant, tmp_path):
 def test_panels_and_truth(view, name, panels):
     draw = FIGURES[name][0]
     assert len(draw(view).axes) == panels
+    if name == "checks":
+        return  # data and what they should be: no truth in it
     assert legend(draw(view)) & {"truth", "true value"}
     assert not legend(draw(without_truth(view))) & {"truth", "true value"}
 
 
 def test_figures_that_do_not_apply_say_so(view):
-    bare = replace(view, mu=None, tau=None, closures=[])
+    bare = replace(view, mu=None, tau=None, closures=[], residuals=())
+    assert "no residuals" in checks(bare).get_suptitle()
     assert "no closure" in closure(bare).get_suptitle()
     assert "no population" in hyper_traces(bare).get_suptitle()
     assert "no population" in population(bare).get_suptitle()
@@ -288,9 +345,61 @@ def test_report_is_one_file_and_the_verdict_comes_first(view, tmp_path):
     assert f"{k.mean():.2f} ± {k.std():.2f}" in html
 
 
+def test_report_has_the_population_first_and_folds_a_large_fleet(view, tmp_path):
+    def page(shown):
+        write_report(shown, {}, tmp_path / "report.html")
+        return (tmp_path / "report.html").read_text(encoding="utf-8")
+
+    html = page(view)
+    first = html.index("<h2>Population</h2>")
+    assert first < html.index("<h2>Parameters of each system</h2>") < html.index("<h2>Course of the run</h2>")
+    assert "<details open><summary>12 systems" in html
+    assert "<details><summary>200 systems" in page(make_view(200, 2, 4))
+    above = html[first : html.index("<h2>Parameters of each system</h2>")]
+    k = np.exp(view.mu[..., 0])
+    assert f"{k.mean():.2f} ± {k.std():.2f}" in above
+    assert all(f'<td class="number">{cell}</td>' in above for cell in ("1.004", "—", "876", "5"))
+    assert "truth" not in page(without_truth(view))[first:]
+
+
+def test_residuals_of_systems_that_stand_out_are_told_apart(view):
+    along, quantiles = checks(view).axes
+    lines = {line.get_label(): line for line in along.lines}
+    (residuals,) = view.residuals
+    odd = lines["residual of a system that stands out"]
+    np.testing.assert_array_equal(odd.get_ydata(), residuals.residual[residuals.odd])
+    np.testing.assert_array_equal(lines["residual"].get_xdata(), residuals.x[~residuals.odd])
+    np.testing.assert_array_equal(lines["running mean"].get_ydata(), residuals.run_mean)
+    np.testing.assert_array_equal(quantiles.lines[-1].get_ydata(), residuals.ordered)
+    both = replace(view, residuals=[residuals, replace(residuals, quantity="v")] * 3)
+    assert len(checks(both).axes) == 8
+    assert "(4 of 6 quantities)" in checks(both).get_suptitle()
+
+
+def test_report_shows_checks_of_all_and_of_those_that_stand_out(view, tmp_path):
+    write_report(view, {}, tmp_path / "report.html")
+    html = (tmp_path / "report.html").read_text(encoding="utf-8")
+    part = html[html.index("<h2>Checks</h2>") : html.index("<h2>Population</h2>")]
+    assert part.count("<tr>") == 1 + 5 + 1
+    assert re.findall(r"<th>system ([^<]*)</th>", part) == ["unit 01"]
+    assert part.count("0.5 to 1.5") == 6
+    write_report(replace(view, checks=None), {}, tmp_path / "report.html")
+    assert "<h2>Checks</h2>" not in (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
+def test_report_says_which_truth_lies_outside(view, tmp_path):
+    table, truth = view.summary, view.truth_summary.copy()
+    truth[:2] = table["97.5%"].iloc[0] + 1, table["2.5%"].iloc[1] + 1e-3
+    write_report(replace(view, truth_summary=truth), {}, tmp_path / "report.html")
+    html = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert f"{truth[0]:.4g} (outside)" in html
+    assert f'<td class="number">{truth[1]:.4g}</td>' in html
+
+
 def test_report_keeps_names_as_text(view, tmp_path):
     three, systems = (EVIL, "u0", "v0"), (EVIL, *view.systems[1:])
-    shown = replace(view, converged=False, parameters=three, labels=three, systems=systems)
+    table = view.summary.replace({view.systems[0]: EVIL, "k": EVIL})
+    shown = replace(view, converged=False, parameters=three, labels=three, systems=systems, summary=table)
     said = {"title": EVIL, "verdict": [EVIL, EVIL], "settings": {EVIL: {EVIL: EVIL}}, "metrics": {EVIL: EVIL}}
     write_report(replace(shown, **said), {}, tmp_path / "new" / "report.html")
     html = (tmp_path / "new" / "report.html").read_text(encoding="utf-8")

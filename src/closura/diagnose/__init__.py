@@ -1,6 +1,9 @@
 """Verdict, and scores against the truth where there is one."""
 
+from ._checks import check_table as check_table
 from ._identify import confounded as confounded
+from ._remarks import Remark as Remark
+from ._remarks import remarks as remarks
 from ._truth import Truth as Truth
 from ._truth import closure_mse as closure_mse
 from ._truth import closure_mse_visited as closure_mse_visited

@@ -1,11 +1,13 @@
 """The verdict: can this posterior be used, if not why, and what to do. No choice here knows the truth."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..sampling import ESS_LEAST, RHAT_LIMIT
+from ._remarks import Remark
 
 SURROGATE_LIMIT = 0.5
 READING_LIMIT = 0.2
@@ -48,9 +50,11 @@ def judge(
     outside: dict[str, float],
     surrogate_error: SurrogateError | None = None,
     reading: dict[str, float] | None = None,
+    checked: Sequence[Remark] = (),
 ) -> Verdict:
     """Of a run, from its convergence figures, its mean squared standardised residual, calls outside the tables, how far a
-    surrogate is from the solver, and how well solutions are read between points of their grid (by axis, over the noise)."""
+    surrogate is from the solver, how well solutions are read between points of their grid (by axis, over the noise), and what
+    posterior predictive checks found."""
     verdict, settings = Verdict(), run.settings
     if run.diverged is not None:
         verdict.problems.append(f"{run.diverged} What follows is where the run stood before.")
@@ -67,7 +71,7 @@ def judge(
         # While a run still learns there is nothing to hold against it but that it stopped.
         if run.phase != "learn":
             _judge_learning(verdict, run)
-            _judge_fit(verdict, run, chi_square)
+            _judge_fit(verdict, run, chi_square, checked)
     _judge_sampler(verdict, settings)
     if surrogate_error is not None and run.phase != "learn":
         _judge_surrogate(verdict, settings, surrogate_error)
@@ -190,8 +194,8 @@ def _judge_sampler(verdict: Verdict, settings: Any) -> None:
         )
 
 
-def _judge_fit(verdict: Verdict, run: Any, chi_square: float) -> None:
-    """Are the residuals as large as the noise?"""
+def _judge_fit(verdict: Verdict, run: Any, chi_square: float, checked: Sequence[Remark]) -> None:
+    """Are the residuals those of noise? Far too large is a problem; what else is odd about them a remark."""
     if not np.sum(run.data.counts):
         return
     if not np.isfinite(chi_square):
@@ -199,7 +203,6 @@ def _judge_fit(verdict: Verdict, run: Any, chi_square: float) -> None:
             f"Whether the fit meets the data cannot be told: some draws predict nothing finite there. {MAKE_SOLVABLE.capitalize()}."
         )
         return
-    misses = f"The fit misses the data by {np.sqrt(chi_square):.1f} noise standard deviations (root mean square; about 1 is right)"
     if chi_square > 2:
         missing, stuck = (
             ("physics is missing that the closure cannot supply", "learning")
@@ -207,11 +210,12 @@ def _judge_fit(verdict: Verdict, run: Any, chi_square: float) -> None:
             else ("physics is missing", "the chains")
         )
         verdict.problems.append(
-            f"{misses}: the noise is larger than stated, {missing}, or {stuck} got stuck. Check sigma and the equation; "
-            f"raise --iterations (now {run.settings.iterations}) or try another --seed."
+            f"The fit misses the data by {np.sqrt(chi_square):.1f} noise standard deviations (root mean square; about 1 is right): "
+            f"the noise is larger than stated, {missing}, or {stuck} got stuck. Check sigma and the equation; raise --iterations (now "
+            f"{run.settings.iterations}) or try another --seed."
         )
-    elif chi_square > 1.5:
-        verdict.remarks.append(f"{misses}: check whether sigma is stated too small or the physics lacks something.")
+        checked = [one for one in checked if one.level == "system" or one.check not in ("chi_square", "inside")]
+    verdict.remarks += [one.text for one in checked]
 
 
 def _judge_learning(verdict: Verdict, run: Any) -> None:

@@ -11,6 +11,7 @@ from ._methods import stencil as stencil
 from ._networks import Units as Units
 from ._networks import trainable as trainable
 from ._noise import FAMILIES as FAMILIES
+from ._noise import Family as Family
 from ._noise import Fit as Fit
 from ._noise import Scale as Scale
 from ._noise import unknown_noise as unknown_noise

@@ -61,6 +61,22 @@ class Family:
         fine = prediction > 0
         return jnp.where(fine, jnp.log(jnp.where(fine, prediction, 1.0)), jnp.nan)
 
+    def unlink(self, scaled: np.ndarray) -> np.ndarray:
+        """Back to the scale of observations."""
+        return np.exp(scaled) if self.log else scaled
+
+    def sample(self, random: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+        """Noise of size one."""
+        return random.normal(size=shape) if self.linear else random.standard_t(self.freedom, size=shape)
+
+    def scores(self, residual: np.ndarray) -> np.ndarray:
+        """What is as unlikely, on its side of zero, under a standard normal: residuals, standardised, of any family on one scale."""
+        if self.linear:
+            return residual
+        from scipy.special import ndtri, stdtr
+
+        return -np.sign(residual) * ndtri(stdtr(self.freedom, -np.abs(residual)))
+
 
 FAMILIES = {"normal": Family(), "lognormal": Family(log=True), "student": Family(freedom=4.0)}
 

@@ -12,15 +12,17 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from ..diagnose import Truth, closure_mse, closure_mse_visited, judge, theta_scores
+from ..diagnose import Truth, check_table, closure_mse, closure_mse_visited, judge, remarks, theta_scores
 from ..forward import solve_many
 from ..learning import Run
 from ..population import correlation_factor
 from ..problem import Closure, Known, Problem, ProblemError, prepare, unit_scaling
 from ._law import Law, closure_view, support_of
+from ._ppc import replicate, residual_views
 from ._reading import reading_error
 from ._result import Result
 from ._spot_check import quantities, spot_check
+from ._summary import summarise, true_values
 
 BAND_NUMBERS = 2_000_000
 # Names the posterior needs for itself.
@@ -56,11 +58,14 @@ def collect(run: Run, truth: Truth | None = None, context: dict[str, Any] | None
     context = dict(context or {})
     check, visited = run.convergence(), run.visited()
     paths = _paths(run, truth)
-    chi_square = _chi_square(run, paths["draws"])
+    replicas = replicate(run)
+    chi_square = replicas.chi_square(run.sigma())
+    checks = check_table(replicas.residual, replicas.inside, run.data)
     outside = run.outside()
     spot, surrogate_error = spot_check(run, paths, truth)
     reading = reading_error(run.problem, run.data, paths["fit"].mean(axis=0), run.sigma())
-    verdict = judge(run, check, chi_square, outside, surrogate_error, reading)
+    checked = remarks(checks, replicas.residual, run.data, run.problem.noise)
+    verdict = judge(run, check, chi_square, outside, surrogate_error, reading, checked)
     metrics = (
         _metrics(run, truth, check, context, paths)
         | {n: _number(x) for n, x in spot.items()}
@@ -85,19 +90,26 @@ def collect(run: Run, truth: Truth | None = None, context: dict[str, Any] | None
     )
     inputs = run.problem.law_inputs()
     laws = {name: Law(name, law, inputs[name], support_of(visited[name])) for name, law in run.laws.items()}
+    tree = _tree(run)
+    tree["posterior_predictive"] = xr.DataTree(replicas.dataset())
+    table = summarise(tree, run.problem.parameters, check)
     return Result(
         problem=run.problem,
         data=run.data,
         settings={**context, **run.settings.model_dump()},
         verdict=verdict,
         metrics=metrics,
-        tree=_tree(run),
+        tree=tree,
         history=history,
         closures=laws,
         network=run.network,
         visited=visited,
         truth=truth,
-        view_parts=_view_parts(run, truth, laws, visited, paths),
+        summary_table=table,
+        checks_table=checks,
+        view_parts=_view_parts(run, truth, laws, visited, paths)
+        | {"summary": table, "truth_summary": true_values(table, run.problem.parameters, truth)}
+        | {"checks": checks, "residuals": residual_views(replicas, checks)},
     )
 
 
@@ -194,24 +206,6 @@ def _paths(run: Run, truth: Truth | None) -> dict[str, Any]:
         seen = eqx.filter_jit(jax.vmap(lambda t: forward.visited(t, known)))(true_theta)
         paths["visited_truth"] = {name: np.asarray(x).reshape(-1, x.shape[-1]) for name, x in seen.items()}
     return paths
-
-
-def _chi_square(run: Run, draws: np.ndarray) -> float:
-    """Mean squared standardised residual of the mean prediction over draws (draw, system, parameter)."""
-    data, likelihood = run.data, run.setup.exact
-
-    @eqx.filter_jit
-    def predict(likelihood: Any, theta: Any, laws: Any) -> Any:
-        # The likelihood's own forward model: observations need not lie on the time grid.
-        return likelihood.predict(theta, likelihood.model(laws))
-
-    predicted = np.asarray(predict(likelihood, jnp.asarray(draws), prepare(run.laws, run.ranges)), float).mean(axis=0)
-    family = likelihood.family
-    apart = np.asarray(likelihood.value, float) - np.asarray(family.link(jnp.asarray(predicted)), float)
-    residual = (apart / run.sigma())[data.mask]
-    # Noise without a variance has no such figure; that of its bulk will do.
-    usual = family.variance if np.isfinite(family.variance) else 2.0
-    return float(np.sum(residual**2)) / max(1, residual.size) / usual
 
 
 def _metrics(

@@ -45,6 +45,7 @@ FILES: tuple[str, ...] = (
 FILES += (
     "history.parquet",
     "summary.csv",
+    "checks.csv",
     *(f"figures/{name}.png" for name in FIGURE_NAMES),
     "report.html",
     "metrics.json",
@@ -171,7 +172,7 @@ def _write(result: Result, path: Path) -> None:
         f"/{group}": {
             name: encoding for name in result.tree[group].data_vars if result.tree[group][str(name)].dtype.kind == "f"
         }
-        for group in ("posterior", "unconstrained_posterior")
+        for group in ("posterior", "unconstrained_posterior", "posterior_predictive")
     }
     # Through memory: on a full disk the HDF5 library does not fail, it crashes.
     (path / "posterior.nc").write_bytes(result.tree.to_netcdf(engine="h5netcdf", encoding=numbers))
@@ -181,6 +182,7 @@ def _write(result: Result, path: Path) -> None:
         eqx.tree_serialise_leaves(path / "surrogate.eqx", eqx.filter(result.network, trainable(result.network)))
     result.history.to_parquet(path / "history.parquet")
     result.summary().to_csv(path / "summary.csv", index=False)
+    result.checks().to_csv(path / "checks.csv", index=False)
     _write_data(result.problem, result.data, result.truth, path)
     _draw(result, path)
 

@@ -15,6 +15,7 @@ from ..problem import Observations, Problem
 from ..show import View
 from ._export import export_law
 from ._law import Law, choose, closure_view, table_of
+from ._summary import population_lines
 
 
 @dataclass(eq=False)
@@ -39,6 +40,8 @@ class Result:
     network: Any
     visited: Mapping[str, np.ndarray]
     truth: Truth | None
+    summary_table: pd.DataFrame
+    checks_table: pd.DataFrame
     view_parts: Mapping[str, Any]
 
     @property
@@ -70,34 +73,23 @@ class Result:
         return export_law(law, path, lambda: self.closure_table(law.name), overwrite=overwrite, **about)
 
     def summary(self) -> pd.DataFrame:
-        """Mean, standard deviation and 95 % interval of every parameter of every system, physical scale."""
-        tables = []
-        for name in self.problem.parameters.names:
-            draws = self.posterior[name].values.reshape(-1, len(self.data.systems)).astype(float)
-            low, high = np.quantile(draws, [0.025, 0.975], axis=0)
-            columns = {"mean": draws.mean(axis=0), "sd": draws.std(axis=0), "2.5%": low, "97.5%": high}
-            tables.append(pd.DataFrame({"system": self.data.systems, "parameter": name, **columns}))
-        return pd.concat(tables, ignore_index=True)
+        """Every number inferred, the population first: mean, sd, 95 % interval, R-hat and effective sample sizes.
+
+        Columns level, system, parameter, mean, sd, 2.5%, 97.5%, rhat, ess_bulk, ess_tail. Values of parameters are on the
+        physical scale; what is on another says so in its name ("sd of log k").
+        """
+        return self.summary_table.copy()
+
+    def checks(self) -> pd.DataFrame:
+        """Posterior predictive checks of all systems together, and of each: what was found, what replicated data give, p-values.
+
+        Columns level, system, quantity, check, observations, value, low, high, p, p_adjusted (for the number of checks of its
+        level), off.
+        """
+        return self.checks_table.copy()
 
     def __str__(self) -> str:
-        lines = [*self.verdict.lines, ""]
-        if "mu" in self.posterior:
-            spread = (self.posterior["tau"] ** 0.5).mean(("chain", "draw")).values
-            mean, sd = (getattr(self.posterior["mu"], s)(("chain", "draw")).values for s in ("mean", "std"))
-            lines.append("population (unconstrained scale)      mean          between systems")
-            lines += [
-                f"  {label:<24} {m:>10.3f} ± {s:<8.3f}  sd {t:.3f}"
-                for label, m, s, t in zip(self.problem.parameters.labels, mean, sd, spread)
-            ]
-        if "shift" in self.posterior:
-            shift = self.posterior["shift"]
-            mean, sd = (getattr(shift, s)(("chain", "draw")).values for s in ("mean", "std"))
-            lines += [f"  {e:<24} {m:>10.3g} ± {s:.2g} a unit" for e, m, s in zip(shift["effect"].values, mean, sd)]
-        if "sigma" in self.posterior:
-            sizes = self.posterior["sigma"]
-            mean, sd = (getattr(sizes, s)(("chain", "draw")).values for s in ("mean", "std"))
-            told = [f"{q} {m:.4g} ± {s:.2g}" for q, m, s in zip(sizes["quantity"].values, mean, sd) if np.isfinite(m)]
-            lines.append(f"noise (standard deviation)  {',  '.join(told)}")
+        lines = [*self.verdict.lines, "", *population_lines(self.summary_table)]
         shown = ("theta_mse", "coverage_2sd", "closure_mse", "rhat_max", "ess_bulk_min", "seconds_total")
         lines.append("  ".join(f"{k} {self.metrics[k]:.4g}" for k in shown if self.metrics.get(k) is not None))
         return "\n".join(lines)
@@ -120,6 +112,9 @@ class Result:
 
     def plot_fit(self) -> Any:
         return self._figure("fit")
+
+    def plot_checks(self) -> Any:
+        return self._figure("checks")
 
     def plot_population(self) -> Any:
         return self._figure("population")

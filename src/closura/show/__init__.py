@@ -6,9 +6,11 @@ matplotlib takes a while to load; a fit does not wait for it.
 from pathlib import Path
 
 from ._view import ClosureView as ClosureView
+from ._view import ResidualView as ResidualView
 from ._view import View as View
+from ._view import evenly as evenly
 
-FIGURE_NAMES = ("population", "fit", "closure", "traces", "hyper_traces", "posteriors")
+FIGURE_NAMES = ("population", "fit", "checks", "closure", "traces", "hyper_traces", "posteriors")
 
 
 def save_figures(view: View, folder: Path) -> dict[str, Path]:

@@ -15,6 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.ticker import MaxNLocator
 
+from ._checks import draw_residuals
 from ._fields import draw_fields
 from ._view import ClosureView, View, counted, evenly, label, normal_density
 
@@ -87,6 +88,19 @@ def _fields(view: View) -> Figure:
     figure = _figure(2.5 * len(pairs) + 0.4, f"Fit to the data ({said}; dots are observations)")
     if len(view.axes) == 2:
         draw_fields(figure, view, pairs)
+    return figure
+
+
+@matplotlib.rc_context(STYLE)
+def checks(view: View) -> Figure:
+    """Standardised residuals along time and by their quantiles, a row a quantity (at most four)."""
+    if not view.residuals:
+        return _figure(1.2, "There are no residuals to check.")
+    shown = [view.residuals[i] for i in evenly(len(view.residuals), 4)]
+    said = f" ({counted(len(shown), len(view.residuals), 'quantity')})" if len(view.residuals) > 1 else ""
+    figure = _figure(3.3 * len(shown) + 0.8, f"Residuals of all systems{said}")
+    draw_residuals(figure, shown)
+    _legend(figure, figure.axes, loc="outside lower center", ncols=3)
     return figure
 
 
@@ -293,6 +307,10 @@ FIGURES: dict[str, tuple[Draw, str]] = {
         fit,
         "Data and fit, for systems spread over the fleet: bands (or the last column) show how far it may be off.",
     ),
+    "checks": (
+        checks,
+        "Do the residuals scatter like noise? The running mean should stay in its grey band, and so should the quantiles.",
+    ),
     "closure": (closure, "The shared law. Where it is grey no system went: the law is extrapolated there."),
     "posteriors": (posteriors, "Parameters of each system: mean, 50 % and 95 % interval."),
     "hyper_traces": (hyper_traces, "Draws of the population. Chains that agree overlap and do not drift."),
@@ -304,6 +322,7 @@ FIGURES: dict[str, tuple[Draw, str]] = {
 def save_figures(view: View, folder: Path) -> dict[str, Path]:
     """Write the figures that apply to this run into `folder`; returns name -> PNG."""
     absent = {"closure"} if not view.closures else set()
+    absent |= {"checks"} if not view.residuals else set()
     absent |= {"hyper_traces"} if view.mu is None or view.tau is None else set()
     folder.mkdir(parents=True, exist_ok=True)
     paths = {name: folder / f"{name}.png" for name in FIGURES if name not in absent}

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from jinja2 import Environment
 
 from ._figures import FIGURES
-from ._view import View
+from ._view import View, counted
 
 KEY_FIGURES = {
     "systems": ("Systems", ""),
@@ -29,6 +30,14 @@ KEY_FIGURES = {
     "chains": ("Chains", ""),
     "iterations": ("Iterations", ""),
     "seconds_total": ("Seconds", "Whole run, compilation included."),
+}
+
+CHECKS = {
+    "chi_square": "mean squared residual",
+    "largest": "largest residual",
+    "autocorrelation": "correlation of neighbours",
+    "inside": "share inside 95 % intervals",
+    "pattern": "pattern over time or place",
 }
 
 TEMPLATE = """<!doctype html>
@@ -92,12 +101,17 @@ summary { cursor: pointer; margin: .6rem 0; color: #0065a8; }
 <figcaption>{{ caption }}</figcaption>
 </figure>
 {% endfor %}
-<h2>Parameters of each system</h2>
-<p class="quiet">Physical scale: posterior mean ± standard deviation, and the central 95 % interval.</p>
-{{ table(parameter_head, parameters, words=2) }}
+{% if checks %}<h2>Checks</h2>
+<p class="quiet">Are these data like data replicated from the fit? All systems together, and those that stand out; p adjusted for
+the number of checks.</p>
+{{ table(["Of", "Check", "found", "replicated, 95 %", "p", ""], checks, words=2) }}{% endif %}
 {% if population %}<h2>Population</h2>
-<p class="quiet">The distribution that the systems come from, on the unconstrained scale.</p>
-{{ table(population_head, population, words=2) }}{% endif %}
+<p class="quiet">What the systems have in common. Parameters: the median of the population, physical scale; what is on another
+scale says so in its name. Posterior mean ± standard deviation, and the central 95 % interval.</p>
+{{ table(summary_head, population) }}{% endif %}
+<h2>Parameters of each system</h2>
+<details{% if parameters|length <= 60 %} open{% endif %}><summary>{{ systems }}, physical scale</summary>
+{{ table(["System"] + summary_head, parameters, words=2) }}</details>
 {% if phases %}<h2>Course of the run</h2>
 {{ table(phase_head, phases) }}{% endif %}
 <h2>Settings</h2>
@@ -111,9 +125,7 @@ summary { cursor: pointer; margin: .6rem 0; color: #0065a8; }
 
 def write_report(view: View, figures: dict[str, Path], path: Path) -> None:
     """Write the run as one HTML file at `path`, with the PNGs of `figures` (name -> file) inside it."""
-    known = np.isfinite(view.truth_theta).any() if view.truth_theta is not None else False
-    truths = view.truth_mu is not None and view.truth_tau is not None
-    interval = ["mean ± sd", "2.5 %", "97.5 %"]
+    head = ["Parameter", "mean ± sd", "2.5 %", "97.5 %", "R-hat", "ESS bulk", "ESS tail"]
     page = Environment(autoescape=True, trim_blocks=True).from_string(TEMPLATE)
     html = page.render(
         title=view.title,
@@ -121,10 +133,11 @@ def write_report(view: View, figures: dict[str, Path], path: Path) -> None:
         verdict=view.verdict or ["Converged." if view.converged else "Not converged."],
         key_figures=_key_figures(view.metrics),
         figures=[(_embedded(file), FIGURES[name][1] if name in FIGURES else name) for name, file in figures.items()],
-        parameter_head=["System", "Parameter", *interval] + ["truth inside"] * bool(known),
-        parameters=_parameter_rows(view, bool(known)),
-        population_head=["Parameter", "", *interval] + ["truth"] * truths,
-        population=_population_rows(view, truths),
+        summary_head=head + ["truth"] * (view.truth_summary is not None),
+        population=_summary_rows(view, "population"),
+        parameters=_summary_rows(view, "system"),
+        checks=_check_rows(view),
+        systems=counted(len(view.systems), len(view.systems), "system"),
         phase_head=["Phase", "until iteration", "acceptance", "step size", "log likelihood at its end"],
         phases=_phase_rows(view),
         settings=[(name, _text(value)) for name, value in _flat(view.settings)],
@@ -143,35 +156,38 @@ def _key_figures(metrics: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     return [(name, _text(metrics[key]), meaning) for key, name, meaning in there]
 
 
-def _parameter_rows(view: View, known: bool) -> list[list[str]]:
-    cells = _summary(view.physical)
-    rows = [
-        [system, parameter, *cells[i][j]]
-        for i, system in enumerate(view.systems)
-        for j, parameter in enumerate(view.parameters)
-    ]
-    if known and view.truth_theta is not None:
-        low, high = np.quantile(view.theta, [0.025, 0.975], axis=(0, 1))
-        inside = (low <= view.truth_theta) & (view.truth_theta <= high)
-        words = np.where(np.isnan(view.truth_theta), "", np.where(inside, "yes", "no"))
-        rows = [[*row, str(word)] for row, word in zip(rows, words.ravel())]
+def _summary_rows(view: View, level: str) -> list[list[str]]:
+    """Rows of the summary as text; the truth beside them where there is one."""
+    truth = np.full(len(view.summary), np.nan) if view.truth_summary is None else view.truth_summary
+    rows = []
+    for row, true in zip(view.summary.itertuples(index=False, name=None), truth.tolist()):
+        where, system, parameter, mean, sd, low, high, rhat, bulk, tail = row
+        if where == level:
+            named = [parameter] if level == "population" else [system, parameter]
+            chains = [f"{rhat:.3f}", f"{bulk:.0f}", f"{tail:.0f}"]
+            known = [] if view.truth_summary is None else [_truth(true, low, high)]
+            rows.append([*named, *_estimate(mean, sd, low, high), *("—" if c == "nan" else c for c in chains), *known])
     return rows
 
 
-def _population_rows(view: View, truths: bool) -> list[list[str]]:
-    if view.mu is None or view.tau is None:
+def _check_rows(view: View) -> list[list[str]]:
+    """Of all systems together, and of those that stand out (the first fifty)."""
+    if view.checks is None:
         return []
-    spread = None if view.truth_tau is None else np.sqrt(view.truth_tau)
-    kinds = (
-        ("mean μ", _summary(view.mu), view.truth_mu),
-        ("variance τ", _summary(view.tau), view.truth_tau),
-        ("standard deviation √τ", _summary(np.sqrt(view.tau)), spread),
-    )
-    return [
-        [label, kind, *cells[j]] + ([_text(truth[j])] if truths and truth is not None else [])
-        for j, label in enumerate(view.labels)
-        for kind, cells, truth in kinds
-    ]
+    table, several = view.checks, len(view.quantities) > 1
+    all_of_them = {"fleet": "all systems", "others": "all others"}
+    odd = table[(table["level"] == "system") & table["off"]].head(50)
+    shown = pd.concat([table[table["level"] != "system"], odd]).dropna(subset="p")
+    columns = ["level", "system", "quantity", "check", "value", "low", "high", "p_adjusted", "off"]
+    rows = []
+    for level, system, quantity, check, value, low, high, p, off in shown[columns].to_numpy().tolist():
+        who = all_of_them.get(level, f"system {system}") + (f", {quantity}" if several and quantity else "")
+        rows.append([who, CHECKS[check], f"{value:.3g}", f"{low:.3g} to {high:.3g}", f"{p:.2g}", "off" if off else ""])
+    return rows
+
+
+def _truth(true: float, low: float, high: float) -> str:
+    return f"{true:.4g}{'' if low <= true <= high else ' (outside)'}" if isfinite(true) else ""
 
 
 def _phase_rows(view: View) -> list[list[str]]:
@@ -182,16 +198,6 @@ def _phase_rows(view: View) -> list[list[str]]:
         until=("iteration", "last"), a=("acceptance", "mean"), s=("step_size", "last"), l=("loglik", "last")
     )
     return [[str(phase), *(_text(value) for value in row)] for phase, *row in table.itertuples()]
-
-
-def _summary(draws: np.ndarray) -> Any:
-    """(chain, draw, ...) -> nested lists (...) of the texts 'mean ± sd', 2.5 % and 97.5 %."""
-    mean, sd = draws.mean((0, 1)), draws.std((0, 1))
-    low, high = np.quantile(draws, [0.025, 0.975], axis=(0, 1))
-    cells = np.empty((*mean.shape, 3), dtype=object)
-    for place in np.ndindex(mean.shape):
-        cells[place] = _estimate(*(float(part[place]) for part in (mean, sd, low, high)))
-    return cells.tolist()
 
 
 def _estimate(mean: float, sd: float, low: float, high: float) -> tuple[str, str, str]:

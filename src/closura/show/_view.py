@@ -1,5 +1,6 @@
 """What a figure or a report needs to know about a run, as plain arrays."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,6 +49,29 @@ class ClosureView:
 
 
 @dataclass(frozen=True, eq=False)
+class ResidualView:
+    """Standardised residuals of one quantity, which scatter like standard normal numbers where all is well.
+
+    - `x`, `residual`, `odd`: (observation,), where each lies `along` an axis, its mean over draws, and does its system stand out?
+    - `run_x`, `run_mean`, `run_band`: (run,), means of observations that follow each other, and how far noise takes these.
+    - `expected`, `low`, `high`, `ordered`: (rank,), residuals in order: of normal numbers, their 95 % band, and of the data.
+    """
+
+    quantity: str
+    along: str
+    x: np.ndarray
+    residual: np.ndarray
+    odd: np.ndarray
+    run_x: np.ndarray
+    run_mean: np.ndarray
+    run_band: np.ndarray
+    expected: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    ordered: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
 class View:
     """A finished run as the figures see it.
 
@@ -62,6 +86,9 @@ class View:
     - `surrogate_fit`: like `fit_mean`, as the surrogate says it; None where there is none.
     - `observations`: columns system, one per coordinate, quantity, value, sigma.
     - `history`: columns iteration, acceptance, loglik, temperature, step_size, phase.
+    - `summary`: columns level, system, parameter, mean, sd, 2.5%, 97.5%, rhat, ess_bulk, ess_tail, the population first;
+      `truth_summary`: (row,), what is true of it.
+    - `residuals`: of each quantity; `checks`: columns level, system, quantity, check, observations, value, low, high, p, p_adjusted, off.
     - `truth_*`: the truth of synthetic data, unconstrained; None on real data, NaN where unknown.
     """
 
@@ -86,6 +113,7 @@ class View:
     history: pd.DataFrame
     metrics: dict[str, Any]
     settings: dict[str, Any]
+    summary: pd.DataFrame
     truth_theta: np.ndarray | None
     truth_mu: np.ndarray | None
     truth_tau: np.ndarray | None
@@ -94,6 +122,9 @@ class View:
     axes: tuple[str, ...] = ("time",)
     shape: tuple[int, ...] | None = None
     triangles: np.ndarray | None = None
+    truth_summary: np.ndarray | None = None
+    residuals: Sequence[ResidualView] = ()
+    checks: pd.DataFrame | None = None
 
     def spread(self, count: int) -> np.ndarray:
         """At most `count` systems, spread along the direction in which the estimates differ most."""
