@@ -1,5 +1,9 @@
 """Verdict, and scores against the truth where there is one."""
 
+from ._belongs import LEVEL as LEVEL
+from ._belongs import Belongs as Belongs
+from ._belongs import belongs as belongs
+from ._belongs import moments as moments
 from ._identify import confounded as confounded
 from ._truth import Truth as Truth
 from ._truth import closure_mse as closure_mse

@@ -10,6 +10,7 @@ from ._domain import Mesh as Mesh
 from ._domain import Rectangle as Rectangle
 from ._elliptic import Elliptic as Elliptic
 from ._evolution import Evolution as Evolution
+from ._extend import extended as extended
 from ._integrators import RK4 as RK4
 from ._integrators import Adaptive as Adaptive
 from ._integrators import Leapfrog as Leapfrog
