@@ -95,119 +95,128 @@ def belongs(
 ) -> Belongs:
     """`start` is where the best fit of each newcomer is looked for: a draw of its posterior."""
     systems, count = start.shape
-    members = int(np.clip(TOTAL // systems, FEWEST, MOST))
-    population = moments(stored)
-    key_draw, key_noise = jr.split(jr.key(seed))
-    index = jr.randint(key_draw, (members,), 0, stored.count)
-    theta = stored.scatter(index, jr.normal(jr.fold_in(key_draw, 1), (members, systems, count)))
-    sizes = None if stored.log_sigma is None else stored.log_sigma[index]
-    found, like = _compare(target, model, population, start, theta, sizes, jr.split(key_noise, members))
-    found, like = jax.tree.map(lambda a: np.asarray(a, float), (found, like))
+    batch = max(1, BATCH // systems)
+    rows = batch * -(-int(np.clip(TOTAL // systems, FEWEST, MOST)) // batch)
+    found = jax.tree.map(
+        lambda a: np.asarray(a, float).reshape(-1, *a.shape[2:]),
+        _compared(target, model, stored, start, jr.key(seed), (rows // batch, batch)),
+    )
     free = np.asarray(jnp.sum(target.weight > 0, axis=1)) - count
     return Belongs(
-        found.conflict,
-        _share(found.conflict, like.conflict),
-        found.misfit / np.maximum(1, free),
-        np.where(free > 0, _share(found.misfit, like.misfit), np.nan),
-        found.shift,
-        found.score,
-        members,
+        found.conflict[0],
+        _share(found.conflict),
+        found.misfit[0] / np.maximum(1, free),
+        np.where(free > 0, _share(found.misfit), np.nan),
+        found.shift[0],
+        found.score[0],
+        rows - 1,
     )
 
 
-def _share(own: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Of members at least as odd; one that cannot be computed is as odd as can be, members that cannot do not count."""
-    sound = np.isfinite(others)
-    odder = sound & ~(others < own)
-    return (1 + odder.sum(axis=0)) / (1 + sound.sum(axis=0))
-
-
 @eqx.filter_jit
-def _compare(
-    target: Likelihood, model: Any, population: Population, start: Array, theta: Array, sizes: Any, keys: Array
-) -> tuple[Found, Found]:
-    """The newcomers', and those of members `theta` (member, system, parameter)."""
-
-    def member(one: tuple[Array, Any, PRNGKeyArray]) -> Found:
-        theta, size, key = one
-        value = target.family.link(target.predict(theta[None], model)[0]) + _noise(target, size, key)
-        return _best(target, model, population, value, theta)
-
-    own = _best(target, model, population, target.value, start)
-    batch = max(1, min(len(theta), BATCH // start.shape[0]))
-    return own, lax.map(member, (theta, sizes, keys), batch_size=batch)
+def _compared(
+    target: Likelihood, model: Any, stored: Stored, start: Array, key: PRNGKeyArray, shape: tuple[int, int]
+) -> Found:
+    """Figures (block, row, system): of the newcomers themselves in the first row, beside members in all others."""
+    rows, (key_draw, key_noise) = shape[0] * shape[1], jr.split(key)
+    index = jr.randint(key_draw, (rows,), 0, stored.count)
+    theta = stored.scatter(index, jr.normal(jr.fold_in(key_draw, 1), (rows, *start.shape))).at[0].set(start)
+    noise = _noise(target, None if stored.log_sigma is None else stored.log_sigma[index], key_noise, rows)
+    value = jnp.full(noise.shape, jnp.nan).at[0].set(target.value)
+    return _best(target, model, moments(stored), *(a.reshape(*shape, *a.shape[1:]) for a in (theta, value, noise)))
 
 
-def _noise(target: Likelihood, log_sigma: Any, key: PRNGKeyArray) -> Float[Array, "system observation"]:
-    """Of one member, on the scale of the noise."""
-    shape, weight = target.value.shape, target.weight
+def _share(figure: np.ndarray) -> np.ndarray:
+    """Of rows at least as odd as the first; one that cannot be computed is as odd as can be, members that cannot do not count."""
+    own, others = figure[0], figure[1:]
+    sound = np.isfinite(others)
+    return (1 + (sound & ~(others < own)).sum(axis=0)) / (1 + sound.sum(axis=0))
+
+
+def _noise(target: Likelihood, log_sigma: Any, key: PRNGKeyArray, rows: int) -> Float[Array, "row system observation"]:
+    """Of members, on the scale of the noise."""
+    shape, weight = (rows, *target.value.shape), target.weight
     drawn = jr.normal(key, shape) if target.family.linear else jr.t(key, target.family.freedom, shape)
     size = jnp.where(weight > 0, 1 / jnp.sqrt(jnp.where(weight > 0, weight, 1.0)), 0.0)
     return drawn * size * jnp.exp(_of_observations(target, log_sigma))
 
 
 def _of_observations(target: Likelihood, log_sigma: Any) -> Any:
+    """(..., quantity) to (..., system, observation)."""
     if log_sigma is None or target.member is None:
         return 0.0
-    return jnp.einsum("soq,q->so", target.member, log_sigma)
+    return jnp.einsum("soq,...q->...so", target.member, log_sigma)
 
 
 class _Trial(NamedTuple):
-    place: Float[Array, "system parameter"]  # from the population's mean, in its standard deviations
-    cost: Float[Array, " system"]
-    information: Float[Array, "system parameter parameter"]
-    pull: Float[Array, "system parameter"]
-    squares: Float[Array, " system"]
+    """Rows of systems in front of each."""
+
+    place: Float[Array, "row system parameter"]  # from the population's mean, in its standard deviations
+    cost: Float[Array, "row system"]
+    information: Float[Array, "row system parameter parameter"]
+    pull: Float[Array, "row system parameter"]
+    squares: Float[Array, "row system"]
+    value: Float[Array, "row system observation"]
 
 
-def _best(target: Likelihood, model: Any, population: Population, value: Array, start: Array) -> Found:
-    """Best fit of each system by Levenberg and Marquardt, and the figures there."""
+def _best(target: Likelihood, model: Any, population: Population, theta: Array, value: Array, noise: Array) -> Found:
+    """Best fits by Levenberg and Marquardt from theta (block, row, system, parameter), and the figures there.
+
+    Where there are no values (NaN) they are made: what is predicted at theta, and the noise.
+    """
     mean, lower, log_sigma = population
     weight = target.weight * jnp.exp(-2 * _of_observations(target, log_sigma))
 
-    def attempt(place: Array) -> _Trial:
-        theta = mean + jnp.einsum("spq,sq->sp", lower, place)
-        predicted, jacobian = target.linearise(theta[None], model)
-        slope = jnp.einsum("pso,spq->sqo", jacobian[:, 0], lower)
-        apart = jnp.where(weight > 0, value - predicted[0], 0.0)
+    def attempt(place: Array, value: Array, noise: Array) -> _Trial:
+        predicted, jacobian = target.linearise(mean + jnp.einsum("spq,rsq->rsp", lower, place), model)
+        value = jnp.where(jnp.isnan(value), predicted + noise, value)
+        apart = jnp.where(weight > 0, value - predicted, 0.0)
+        slope = jnp.where(weight > 0, jnp.einsum("prso,spq->qrso", jacobian, lower), 0.0)
         square = weight * apart**2
         own = weight * target.family.pull(square)
-        slope = jnp.where(weight[:, None] > 0, slope, 0.0)
-        information = jnp.einsum("spo,so,sqo->spq", slope, own, slope)
-        pull = jnp.einsum("spo,so->sp", slope, own * apart)
+        information = jnp.einsum("prso,rso,qrso->rspq", slope, own, slope)
+        pull = jnp.einsum("prso,rso->rsp", slope, own * apart)
         cost = jnp.sum(target.family.rho(square), axis=-1) + 0.5 * jnp.sum(place**2, axis=-1)
         fine = jnp.isfinite(cost) & jnp.all(jnp.isfinite(information), axis=(-2, -1))
-        return _Trial(place, jnp.where(fine, cost, jnp.inf), information, pull, jnp.sum(own * apart**2, axis=-1))
+        squares = jnp.sum(own * apart**2, axis=-1)
+        return _Trial(place, jnp.where(fine, cost, jnp.inf), information, pull, squares, value)
 
-    def improve(state: tuple[_Trial, Array], _: None) -> tuple[tuple[_Trial, Array], None]:
-        best, damping = state
-        eye = jnp.eye(best.place.shape[-1])
-        curved = best.information * (1 + damping[:, None, None] * eye) + (1 + damping[:, None, None]) * eye
-        move = jnp.linalg.solve(curved, (best.pull - best.place)[..., None])[..., 0]
-        trial = attempt(best.place + move)
-        better = trial.cost < best.cost
+    def block(part: tuple[Array, Array, Array]) -> Found:
+        theta, value, noise = part
 
-        def either(new: Array, old: Array) -> Array:
-            return jnp.where(better.reshape(-1, *(1,) * (new.ndim - 1)), new, old)
+        def improve(state: tuple[_Trial, Array], _: None) -> tuple[tuple[_Trial, Array], None]:
+            best, damping = state
+            eye, more = jnp.eye(theta.shape[-1]), damping[..., None, None]
+            curved = best.information * (1 + more * eye) + (1 + more) * eye
+            move = jnp.linalg.solve(curved, (best.pull - best.place)[..., None])[..., 0]
+            trial = attempt(best.place + move, best.value, noise)
+            better = trial.cost < best.cost
 
-        return (jax.tree.map(either, trial, best), jnp.where(better, 0.2 * damping, 10 * damping + 0.01)), None
+            def either(new: Array, old: Array) -> Array:
+                return jnp.where(better.reshape(*better.shape, *(1,) * (new.ndim - 2)), new, old)
 
-    first = attempt(jnp.linalg.solve(lower, (start - mean)[..., None])[..., 0])
-    (best, _), _ = lax.scan(improve, (first, jnp.zeros(start.shape[0])), length=STEPS)
-    return _figures(best, lower)
+            return (jax.tree.map(either, trial, best), jnp.where(better, 0.2 * damping, 10 * damping + 0.01)), None
+
+        place = jnp.linalg.solve(lower, (theta - mean)[..., None])[..., 0]
+        none, size = jnp.full(place.shape[:2], jnp.inf), theta.shape[-1]
+        # A first trial that goes nowhere: it is made within the loop, so that the solver is compiled once.
+        first = _Trial(place, none, jnp.zeros((*place.shape, size)), place, none, value)
+        (best, _), _ = lax.scan(improve, (first, jnp.zeros(place.shape[:2])), length=1 + STEPS)
+        return _figures(best, lower)
+
+    return lax.map(block, (theta, value, noise))
 
 
 def _figures(best: _Trial, lower: Array) -> Found:
     known, along = jnp.linalg.eigh(best.information)
     known = jnp.maximum(known, 0.0)
-    says = jnp.einsum("spq,sq->sp", best.information, best.place) + best.pull
-    conflict = jnp.sum(jnp.einsum("spi,sp->si", along, says) ** 2 / (known + known**2 + FLOOR), axis=-1)
+    says = jnp.einsum("rspq,rsq->rsp", best.information, best.place) + best.pull
+    conflict = jnp.sum(jnp.einsum("rspi,rsp->rsi", along, says) ** 2 / (known + known**2 + FLOOR), axis=-1)
     # What theta, were it free, would take away of the residuals.
-    explained = jnp.sum(jnp.einsum("spi,sp->si", along, best.pull) ** 2 / (known + FLOOR), axis=-1)
-    scatter = jnp.einsum("spi,si,sqi->spq", along, known / (1 + known), along)
-    spread, moved = jnp.einsum("spq,sqr,str->spt", lower, scatter, lower), jnp.einsum("spq,sq->sp", lower, best.place)
-    sd = jnp.sqrt(jnp.sum(lower**2, axis=-1))
-    usual = jnp.sqrt(jnp.diagonal(spread, axis1=-2, axis2=-1) + FLOOR * sd**2)
+    explained = jnp.sum(jnp.einsum("rspi,rsp->rsi", along, best.pull) ** 2 / (known + FLOOR), axis=-1)
+    half = jnp.einsum("spq,rsqi->rspi", lower, along) * jnp.sqrt(known / (1 + known))[..., None, :]
+    sd, moved = jnp.sqrt(jnp.sum(lower**2, axis=-1)), jnp.einsum("spq,rsq->rsp", lower, best.place)
+    usual = jnp.sqrt(jnp.sum(half**2, axis=-1) + FLOOR * sd**2)
     failed = ~jnp.isfinite(best.cost)
     conflict, misfit = (jnp.where(failed, jnp.nan, x) for x in (conflict, jnp.maximum(0.0, best.squares - explained)))
     return Found(conflict, misfit, moved / sd, moved / usual)

@@ -21,7 +21,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from ..forward import Likelihood
+from ..forward import Fit, Likelihood
 from ..population import Independent, normal, uniforms
 from ..sampling import Ensemble, GroupKeys, Weigh, adapt, cholesky, convergence, ensemble_covariance, init, step
 
@@ -99,30 +99,43 @@ class Draws(NamedTuple):
 
 def infer(target: Likelihood, model: Any, stored: Stored, wide: Independent, seed: int = 0) -> Draws:
     """The posterior of every newcomer; `model` is what the target's forward model needs beside theta."""
-    systems, count = target.value.shape[0], wide.mean.shape[0]
-    each = max(EACH, 2 * (count + 2))
-    key_start, key_chains = jr.split(jr.key(seed))
-    uniform, which = uniforms(key_start, (GROUPS, each, systems, count), (GROUPS, each, systems))
-    position = wide.scatter((), normal(uniform).reshape(-1, count)).reshape(GROUPS, each, systems, count)
-    index = jnp.minimum((which * stored.count).astype(int), stored.count - 1)
-    state = State(jr.split(key_chains, GROUPS), _blank(target, model, position), index, jnp.zeros((GROUPS, systems)))
-    factor = cholesky(ensemble_covariance(position))
-    program = eqx.filter_jit(_chunk)
     stages = _stages()
+    state, factor = _begin(target, model, stored, wide, jr.key(seed))
     for stage in stages[:-KEEP]:
-        state, theta, _ = program(target, model, stored, wide, state, factor, stage)
-        # Pooled draws of a chunk make a smoother preconditioner than one moment of the ensemble.
-        factor = cholesky(ensemble_covariance(jnp.moveaxis(theta, 0, 1).reshape(GROUPS, -1, systems, count)))
+        state, theta, _ = _chunk(target, model, stored, wide, state, factor, stage)
+        factor = _pooled(theta) if bool(stage.warming[-1]) else factor
     kept: list[tuple[np.ndarray, np.ndarray]] = []
     while True:
         for stage in stages[-KEEP:]:
-            state, theta, index = program(target, model, stored, wide, state, factor, stage)
+            state, theta, index = _chunk(target, model, stored, wide, state, factor, stage)
             kept.append((np.asarray(theta[1::2]), np.asarray(index[1::2])))
-        theta, index = (np.concatenate(parts) for parts in zip(*kept))
-        chains = np.moveaxis(theta, 0, 2).reshape(GROUPS * each, len(theta), -1)
-        rhat = convergence(chains, np.repeat(np.arange(GROUPS), each)).rhat_max
+        draws, which = (np.concatenate(parts) for parts in zip(*kept))
+        groups, each = draws.shape[1:3]
+        chains = np.moveaxis(draws, 0, 2).reshape(groups * each, len(draws), -1)
+        rhat = convergence(chains, np.repeat(np.arange(groups), each)).rhat_max
         if rhat < RHAT or len(kept) > EXTEND * KEEP:
-            return Draws(theta.reshape(-1, systems, count), index.reshape(-1, systems), rhat)
+            return Draws(draws.reshape(-1, *draws.shape[3:]), which.reshape(-1, which.shape[-1]), rhat)
+
+
+@eqx.filter_jit
+def _begin(target: Likelihood, model: Any, stored: Stored, wide: Independent, key: PRNGKeyArray) -> tuple[State, Array]:
+    """Chains from the wide prior, and their covariance."""
+    systems, count = target.value.shape[0], wide.mean.shape[0]
+    shape = (GROUPS, max(EACH, 2 * (count + 2)), systems)
+    key_start, key_chains = jr.split(key)
+    uniform, which = uniforms(key_start, (*shape, count), shape)
+    position = wide.scatter((), normal(uniform).reshape(-1, count)).reshape(*shape, count)
+    index = jnp.minimum((which * stored.count).astype(int), stored.count - 1)
+    keys, steps = jr.split(key_chains, GROUPS), jnp.zeros((GROUPS, systems))
+    state = State(keys, _blank(target, model, position), index, steps)
+    return state, cholesky(ensemble_covariance(position))
+
+
+@jax.jit
+def _pooled(theta: Float[Array, "draw group chain system parameter"]) -> Float[Array, "group system parameter parameter"]:
+    """Draws of a whole chunk make a smoother preconditioner than one moment of the ensemble."""
+    together = jnp.moveaxis(theta, 0, 1).reshape(theta.shape[1], -1, *theta.shape[3:])
+    return cholesky(ensemble_covariance(together))
 
 
 def _stages() -> list[Stage]:
@@ -132,7 +145,7 @@ def _stages() -> list[Stage]:
     temperature = FIRST_TEMPERATURE ** (1 - np.minimum(1.0, now / TEMPER))
     blend = np.clip((now - TEMPER) / BLEND, 0.0, 1.0)
     tuning, keeping = TEMPER + BLEND + SETTLE, chunks - KEEP
-    rate = np.where(now < tuning, 0.15, np.where(now < keeping, 0.15 / (1 + 2 * (now - tuning)), 0.0))
+    rate = np.where(now < tuning, 0.15, np.where(now < keeping, 0.15 / (1 + 2 * np.maximum(0.0, now - tuning)), 0.0))
     columns = temperature[:-1], temperature[1:], blend[:-1], blend[1:], rate[:-1]
     parts = [np.split(column, chunks) for column in (*columns, now[:-1] < tuning)]
     return [Stage(*(jnp.asarray(a, float) for a in part[:-1]), jnp.asarray(part[-1])) for part in zip(*parts)]
@@ -143,18 +156,19 @@ def _blank(target: Likelihood, model: Any, position: Array) -> Ensemble:
     shapes = jax.eval_shape(lambda x: init(x, lambda t: target.evaluate(t, model)), position).fit
     first, slope = shapes  # log likelihood and score, or squares and slopes
     worst = -jnp.inf if target.member is None else jnp.inf
-    return Ensemble(position, type_like(shapes, jnp.full(first.shape, worst, first.dtype), jnp.zeros(slope.shape)))
+    fit = jnp.full(first.shape, worst, first.dtype), jnp.zeros(slope.shape, slope.dtype)
+    return Ensemble(position, fit if target.member is None else Fit(*fit))
 
 
-def type_like(pair: Any, first: Any, second: Any) -> Any:
-    return type(pair)(first, second) if hasattr(pair, "_fields") else (first, second)
-
-
+@eqx.filter_jit
 def _chunk(
     target: Likelihood, model: Any, stored: Stored, wide: Independent, state: State, factor: Array, stages: Stage
 ) -> tuple[State, Array, Array]:
     def iteration(state: State, now: Stage) -> tuple[State, tuple[Array, Array]]:
-        keys, key_move, key_index, key_replace = jnp.moveaxis(jax.vmap(lambda key: jr.split(key, 4))(state.keys), 1, 0)
+        keys, key_move, key_rest = jnp.moveaxis(jax.vmap(lambda key: jr.split(key, 3))(state.keys), 1, 0)
+        each, systems = state.index.shape[1:]
+        shapes = (each, CANDIDATES - 1, systems), (each, CANDIDATES, systems), (systems,)
+        picked, tie, start = jax.vmap(lambda key: uniforms(key, *shapes))(key_rest)
         weigh = Weigh(lambda fit, index: _weighed(target, stored, fit, index))
         # While warming up a chain may shape its own proposal: no draw of that is kept.
         local = cholesky(ensemble_covariance(state.ensemble.position))
@@ -170,19 +184,15 @@ def _chunk(
             covariance="frozen",
             weigh=weigh,
         )
-        index = jax.vmap(jax.vmap(lambda *a: _other_draw(target, stored, *a, now), (0, 0, 0, 0)))(
-            _keys_of_chains(key_index, state.index.shape[1]), ensemble.position, ensemble.fit, state.index
+        index = jax.vmap(jax.vmap(lambda *a: _other_draw(target, stored, now, *a)))(
+            picked, tie, ensemble.position, ensemble.fit, state.index
         )
-        ensemble, index = _replaced(target, stored, wide, key_replace, ensemble, index, now)
+        ensemble, index = _replaced(target, stored, wide, start, ensemble, index, now)
         state = State(keys, ensemble, index, adapt(state.log_step, info, now.adaptation))
         return state, (ensemble.position, index)
 
     state, (theta, index) = lax.scan(iteration, state, stages)
     return state, theta, index
-
-
-def _keys_of_chains(keys: GroupKeys, chains: int) -> Any:
-    return jax.vmap(lambda key: jr.split(key, chains))(keys)
 
 
 def _prior(stored: Stored, wide: Independent, position: Array, index: Array, blend: Array) -> tuple[Array, Array]:
@@ -220,12 +230,11 @@ def _per_system(target: Likelihood, function: Any, fit: Any, log_sigma: Array) -
 
 
 def _other_draw(
-    target: Likelihood, stored: Stored, key: PRNGKeyArray, theta: Array, fit: Any, index: Array, now: Stage
+    target: Likelihood, stored: Stored, now: Stage, picked: Array, tie: Array, theta: Array, fit: Any, index: Array
 ) -> Int[Array, " system"]:
     """Which stored draw each newcomer of one chain goes on with."""
     if stored.count == 1:
         return index
-    picked, tie = uniforms(key, (CANDIDATES - 1, len(index)), (CANDIDATES, len(index)))
     fresh = jnp.minimum((picked * stored.count).astype(index.dtype), stored.count - 1)
     candidates = jnp.concatenate([index[None], fresh])
     weight = jnp.zeros(candidates.shape)
@@ -241,7 +250,7 @@ def _other_draw(
 
 
 def _replaced(
-    target: Likelihood, stored: Stored, wide: Independent, keys: GroupKeys, ensemble: Ensemble, index: Array, now: Stage
+    target: Likelihood, stored: Stored, wide: Independent, start: Array, ensemble: Ensemble, index: Array, now: Stage
 ) -> tuple[Ensemble, Array]:
     """Chains of each newcomer, resampled by how much better they suit the next stage than this one."""
     loglik = _weighed(target, stored, ensemble.fit, index)[0]
@@ -257,7 +266,6 @@ def _replaced(
     weight = jnp.where(jnp.isfinite(best), weight, 1.0)
     above = jnp.cumsum(weight, axis=1) / jnp.sum(weight, axis=1, keepdims=True)
     chains = index.shape[1]
-    start = jax.vmap(lambda key: uniforms(key, (index.shape[2],))[0])(keys)
     places = (jnp.arange(chains)[:, None] + start[:, None]) / chains
     chosen = jnp.minimum(jnp.sum(above[:, None] < places[:, :, None], axis=2), chains - 1)
     same = jnp.arange(chains)[:, None] + jnp.zeros_like(chosen)
