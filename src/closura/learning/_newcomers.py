@@ -3,8 +3,10 @@
     p(theta | y, fleet)  ~  sum over stored draws s of  L(y | theta, sigma_s) p(theta | phi_s)
 
 Theta moves by ensemble MALA given a stored draw of population and noise; which draw, is chosen anew given theta, among the
-current one and some picked at random (conditional importance resampling: exact for any number of them). Newcomers are
-blocks of one ensemble: each has draws of its own, and nothing of one enters another.
+current one and some picked at random (conditional importance resampling: exact for any number of them). Now and then theta
+and draw are chosen anew together, among where the chain stands and some fresh members of the population, by likelihood:
+where data are few that goes anywhere at once. Newcomers are blocks of one ensemble: each has draws of its own, and nothing of
+one enters another.
 
 On the way there the likelihood is tempered in under the problem's own wide prior, then the population takes that prior's
 place, while chains that fall behind are replaced by others: a newcomer that is nothing like the fleet is found as well.
@@ -23,14 +25,14 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from ..forward import Fit, Likelihood
 from ..population import Independent, normal, uniforms
-from ..sampling import Ensemble, GroupKeys, Weigh, adapt, cholesky, convergence, ensemble_covariance, init, step
+from ..sampling import Ensemble, GroupKeys, Weigh, adapt, cholesky, ensemble_covariance, init, step
 
-GROUPS, EACH = 4, 16
-CANDIDATES = 16
-CHUNK = 50
-TEMPER, BLEND, SETTLE, TUNE, KEEP = 3, 2, 2, 2, 6  # chunks of each phase
+EACH, MANY = 16, 50  # chains of a group; newcomers from which two groups will do, instead of four
+CANDIDATES, FRESH = 16, 7  # stored draws, and members, a chain chooses from
+CHUNK = 25
+TEMPER, BLEND, SETTLE, TUNE, KEEP = 6, 4, 4, 4, 12  # chunks of each phase
 FIRST_TEMPERATURE = 1e-4
-EXTEND, RHAT = 2, 1.01
+EXTEND, RHAT = 2, 1.02
 
 
 class Stored(eqx.Module):
@@ -61,6 +63,15 @@ class Stored(eqx.Module):
         size = jnp.sum(jnp.log(jnp.diagonal(white, axis1=-2, axis2=-1)), axis=-1)
         return size - 0.5 * jnp.sum(away**2, axis=-1), -jnp.einsum("spq,sp->sq", white, away)
 
+    def member(
+        self, index: Int[Array, "*chain system"], noise: Float[Array, "*chain system parameter"]
+    ) -> Float[Array, "*chain system parameter"]:
+        """Of the population that each newcomer of each chain goes with, the one that standard normal numbers stand for."""
+        assert self.center is not None
+        assert self.white is not None
+        away = jax.scipy.linalg.solve_triangular(self.white[index], noise[..., None], lower=True)[..., 0]
+        return self.center[index, jnp.arange(index.shape[-1])] + away
+
     def scatter(
         self, index: Int[Array, " draw"], noise: Float[Array, "draw system parameter"]
     ) -> Float[Array, "draw system parameter"]:
@@ -85,7 +96,7 @@ class Stage(NamedTuple):
 class State(NamedTuple):
     keys: GroupKeys
     ensemble: Ensemble
-    index: Int[Array, "group chain system"]
+    which: Int[Array, "group chain system"]
     log_step: Float[Array, "group system"]
 
 
@@ -93,8 +104,8 @@ class Draws(NamedTuple):
     """Of theta, and which of the stored draws goes with it: (draw, system, ...), all chains one after the other."""
 
     theta: Float[np.ndarray, "draw system parameter"]
-    index: Int[np.ndarray, "draw system"]
-    rhat: float
+    which: Int[np.ndarray, "draw system"]
+    rhat: Float[np.ndarray, " system"]
 
 
 def infer(target: Likelihood, model: Any, stored: Stored, wide: Independent, seed: int = 0) -> Draws:
@@ -110,29 +121,39 @@ def infer(target: Likelihood, model: Any, stored: Stored, wide: Independent, see
             state, theta, index = _chunk(target, model, stored, wide, state, factor, stage)
             kept.append((np.asarray(theta[1::2]), np.asarray(index[1::2])))
         draws, which = (np.concatenate(parts) for parts in zip(*kept))
-        groups, each = draws.shape[1:3]
-        chains = np.moveaxis(draws, 0, 2).reshape(groups * each, len(draws), -1)
-        rhat = convergence(chains, np.repeat(np.arange(groups), each)).rhat_max
-        if rhat < RHAT or len(kept) > EXTEND * KEEP:
+        rhat = _rhat(draws.reshape(len(draws), -1, *draws.shape[3:])).max(axis=-1)
+        enough = rhat.max() < RHAT or len(rhat) >= MANY  # of very many, one is always the worst
+        if enough or len(kept) > EXTEND * KEEP:
             return Draws(draws.reshape(-1, *draws.shape[3:]), which.reshape(-1, which.shape[-1]), rhat)
+
+
+def _rhat(draws: np.ndarray) -> np.ndarray:
+    """Split R-hat of draws (draw, chain, ...)."""
+    half = len(draws) // 2
+    parts = np.concatenate([draws[:half], draws[half : 2 * half]], axis=1).astype(float)
+    within, between = parts.var(axis=0, ddof=1).mean(axis=0), parts.mean(axis=0).var(axis=0, ddof=1)
+    return np.sqrt((half - 1) / half + between / np.maximum(within, 1e-300))
 
 
 @eqx.filter_jit
 def _begin(target: Likelihood, model: Any, stored: Stored, wide: Independent, key: PRNGKeyArray) -> tuple[State, Array]:
     """Chains from the wide prior, and their covariance."""
     systems, count = target.value.shape[0], wide.mean.shape[0]
-    shape = (GROUPS, max(EACH, 2 * (count + 2)), systems)
+    groups = 4 if systems < MANY else 2
+    shape = (groups, max(EACH, 2 * (count + 2)), systems)
     key_start, key_chains = jr.split(key)
     uniform, which = uniforms(key_start, (*shape, count), shape)
     position = wide.scatter((), normal(uniform).reshape(-1, count)).reshape(*shape, count)
     index = jnp.minimum((which * stored.count).astype(int), stored.count - 1)
-    keys, steps = jr.split(key_chains, GROUPS), jnp.zeros((GROUPS, systems))
+    keys, steps = jr.split(key_chains, groups), jnp.zeros((groups, systems))
     state = State(keys, _blank(target, model, position), index, steps)
     return state, cholesky(ensemble_covariance(position))
 
 
 @jax.jit
-def _pooled(theta: Float[Array, "draw group chain system parameter"]) -> Float[Array, "group system parameter parameter"]:
+def _pooled(
+    theta: Float[Array, "draw group chain system parameter"],
+) -> Float[Array, "group system parameter parameter"]:
     """Draws of a whole chunk make a smoother preconditioner than one moment of the ensemble."""
     together = jnp.moveaxis(theta, 0, 1).reshape(theta.shape[1], -1, *theta.shape[3:])
     return cholesky(ensemble_covariance(together))
@@ -148,7 +169,8 @@ def _stages() -> list[Stage]:
     rate = np.where(now < tuning, 0.15, np.where(now < keeping, 0.15 / (1 + 2 * np.maximum(0.0, now - tuning)), 0.0))
     columns = temperature[:-1], temperature[1:], blend[:-1], blend[1:], rate[:-1]
     parts = [np.split(column, chunks) for column in (*columns, now[:-1] < tuning)]
-    return [Stage(*(jnp.asarray(a, float) for a in part[:-1]), jnp.asarray(part[-1])) for part in zip(*parts)]
+    stages = [Stage(*part) for part in zip(*parts)]
+    return [jax.tree.map(lambda a: jnp.asarray(a, bool if a.dtype == bool else float), stage) for stage in stages]
 
 
 def _blank(target: Likelihood, model: Any, position: Array) -> Ensemble:
@@ -166,7 +188,7 @@ def _chunk(
 ) -> tuple[State, Array, Array]:
     def iteration(state: State, now: Stage) -> tuple[State, tuple[Array, Array]]:
         keys, key_move, key_rest = jnp.moveaxis(jax.vmap(lambda key: jr.split(key, 3))(state.keys), 1, 0)
-        each, systems = state.index.shape[1:]
+        each, systems = state.which.shape[1:]
         shapes = (each, CANDIDATES - 1, systems), (each, CANDIDATES, systems), (systems,)
         picked, tie, start = jax.vmap(lambda key: uniforms(key, *shapes))(key_rest)
         weigh = Weigh(lambda fit, index: _weighed(target, stored, fit, index))
@@ -175,7 +197,7 @@ def _chunk(
         ensemble, info = step(
             key_move,
             state.ensemble,
-            state.index,
+            state.which,
             state.log_step,
             jnp.where(now.warming, local, factor),
             lambda position: target.evaluate(position, model),
@@ -185,14 +207,55 @@ def _chunk(
             weigh=weigh,
         )
         index = jax.vmap(jax.vmap(lambda *a: _other_draw(target, stored, now, *a)))(
-            picked, tie, ensemble.position, ensemble.fit, state.index
+            picked, tie, ensemble.position, ensemble.fit, state.which
         )
         ensemble, index = _replaced(target, stored, wide, start, ensemble, index, now)
         state = State(keys, ensemble, index, adapt(state.log_step, info, now.adaptation))
         return state, (ensemble.position, index)
 
+    # Fresh members come from the population itself: not before it is in its place.
+    settled = (stages.temperature[0] == 1) & (stages.blend[0] == 1)
+    keys, fresh = jnp.moveaxis(jax.vmap(jr.split)(state.keys), 1, 0)
+    ensemble, index = _among_members(target, model, stored, wide, fresh, state.ensemble, state.which, settled)
+    state = State(keys, ensemble, index, state.log_step)
     state, (theta, index) = lax.scan(iteration, state, stages)
     return state, theta, index
+
+
+def _among_members(
+    target: Likelihood,
+    model: Any,
+    stored: Stored,
+    wide: Independent,
+    keys: GroupKeys,
+    ensemble: Ensemble,
+    index: Array,
+    settled: Array,
+) -> tuple[Ensemble, Array]:
+    """Theta and draw of each newcomer, chosen by likelihood among its own and some of fresh members."""
+    groups, each, systems, count = ensemble.position.shape
+    shape = (FRESH, each, systems)
+    which, place, tie = jax.vmap(lambda key: uniforms(key, shape, (*shape, count), (1 + FRESH, each, systems)))(keys)
+    draw = jnp.minimum((which * stored.count).astype(index.dtype), stored.count - 1)
+    noise = normal(place)
+    theta = wide.scatter((), noise) if stored.center is None else stored.member(draw, noise)
+    found = init(theta.reshape(groups, -1, systems, count), lambda position: target.evaluate(position, model))
+    fresh = jax.tree.map(lambda a: a.reshape(groups, FRESH, each, *a.shape[2:]), found)
+    both, draws = jax.tree.map(
+        lambda own, other: jnp.concatenate([own[:, None], other], axis=1), (ensemble, index), (fresh, draw)
+    )
+    flat = jax.tree.map(lambda a: a.reshape(groups, -1, *a.shape[3:]), (both, draws))
+    loglik = _weighed(target, stored, flat[0].fit, flat[1])[0].reshape(draws.shape)
+    if stored.center is None:  # a prior that is not normal, of candidates that are
+        away = (both.position - wide.mean) ** 2 / wide.variance
+        loglik += wide.log_prior(both.position.reshape(-1, count), ())[0].reshape(draws.shape) + 0.5 * away.sum(axis=-1)
+    loglik = jnp.where(jnp.isnan(loglik), -jnp.inf, loglik)
+    chosen = jnp.where(settled, jnp.argmax(loglik - jnp.log(-jnp.log(tie)), axis=1), 0)[:, None]
+
+    def pick(a: Array) -> Array:
+        return jnp.take_along_axis(a, chosen.reshape(*chosen.shape, *(1,) * (a.ndim - 4)), axis=1)[:, 0]
+
+    return jax.tree.map(pick, both), pick(draws)
 
 
 def _prior(stored: Stored, wide: Independent, position: Array, index: Array, blend: Array) -> tuple[Array, Array]:
@@ -245,7 +308,9 @@ def _other_draw(
         many = jax.tree.map(lambda a: jnp.broadcast_to(a, (1, CANDIDATES, *a.shape)), fit._replace(slope=None))
         values = _per_system(target, lambda row, fit, size: row.weigh_values(fit, size), many, sizes[None])[0]
         weight += now.temperature * values
-    chosen = jnp.argmax(weight - jnp.log(-jnp.log(tie)), axis=0)  # the first, which is the current one, if none can be told
+    chosen = jnp.argmax(
+        weight - jnp.log(-jnp.log(tie)), axis=0
+    )  # the first, which is the current one, if none can be told
     return jnp.take_along_axis(candidates, chosen[None], axis=0)[0]
 
 

@@ -1,28 +1,19 @@
 """What a fit knows that predictions need: the same from a result in memory and from a run folder."""
 
-import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
-import jax.random as jr
 import numpy as np
 import pandas as pd
 import xarray as xr
 
 from ..learning import Stored
-from ..learning._start import check_data
-from ..problem import DataError, Known, Observations, Problem, ProblemError, prepare, read_table, unit_scaling
+from ..problem import DataError, Observations, Problem, prepare
 from ._law import Law
-from ._laws_file import law_from, read_laws
 
 STORED = 2000
-
-
-class LoadError(ValueError):
-    """The folder holds nothing to predict from; the message says why and what to do."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,8 +36,7 @@ class Fleet:
 
     @property
     def theta(self) -> np.ndarray:
-        draws = self.tree["unconstrained_posterior"]["theta"].values
-        return draws.reshape(-1, *draws.shape[2:])
+        return _flat(self.tree["unconstrained_posterior"]["theta"])
 
     @property
     def hierarchical(self) -> bool:
@@ -61,7 +51,9 @@ class Fleet:
 
     def laws(self) -> dict[str, Any]:
         """The laws as the solver calls them, tabulated as they were while they were learned."""
-        return prepare({n: law.law for n, law in self.closures.items()}, {n: law.range for n, law in self.closures.items()})
+        return prepare(
+            {n: law.law for n, law in self.closures.items()}, {n: law.range for n, law in self.closures.items()}
+        )
 
     def stored(self, data: Observations) -> Stored:
         """Draws of population and noise, for systems with these (matched) data."""
@@ -78,7 +70,9 @@ class Fleet:
             if "correlation" in posterior:
                 factor = np.linalg.cholesky(_flat(posterior["correlation"])[some].astype(float))
             white = np.linalg.inv(np.sqrt(tau)[:, :, None] * factor)
-        unknown = np.array([np.isnan(data.sigma[data.mask & (data.quantity == q)]).any() for q in range(len(data.quantities))])
+        unknown = np.array(
+            [np.isnan(data.sigma[data.mask & (data.quantity == q)]).any() for q in range(len(data.quantities))]
+        )
         if unknown.any():
             log_sigma = self._sizes(unknown, data.quantities)[some]
         arrays = (None if a is None else jnp.asarray(a, float) for a in (center, white, log_sigma))
@@ -106,6 +100,11 @@ class Fleet:
             moved[:, :, names.index(name)] += shift[:, effect, None] * away
         return moved
 
+    def summary(self) -> pd.DataFrame:
+        """Mean, standard deviation and 95 % interval of every parameter of every system, physical scale."""
+        draws = np.stack([_flat(self.tree["posterior"][name]) for name in self.problem.parameters.names], axis=-1)
+        return summary_of(draws.astype(float), self.data.systems, self.problem.parameters.names)
+
     def predict(self, times: Any = None, *, until: float | None = None) -> pd.DataFrame:
         """See `Result.predict`."""
         from ._predict import predict
@@ -120,56 +119,10 @@ class Fleet:
 
 
 def fleet_of(result: Any) -> Fleet:
-    return Fleet(result.problem, result.data, result.tree, result.closures, _notes(result.metrics))
+    return Fleet(result.problem, result.data, result.tree, result.closures, notes_of(result.metrics))
 
 
-def load(folder: str | Path, problem: Problem) -> Fleet:
-    """A fitted fleet from its run folder, to predict with; `problem` is the one it was fitted with."""
-    folder = Path(folder).expanduser()
-    if not folder.is_dir():
-        raise LoadError(f"there is no folder {folder}; name one that `closura fit` wrote, with --out or under runs/")
-    if not (folder / "posterior.nc").is_file():
-        stopped = (folder / "checkpoint.npz").is_file()
-        todo = f"continue that run with `closura resume {folder}`" if stopped else "name the folder of a run that has ended"
-        raise LoadError(f"{folder} holds no posterior (posterior.nc); {todo}")
-    try:
-        with xr.open_datatree(folder / "posterior.nc", engine="h5netcdf") as stored:
-            tree = stored.load()
-        metrics = json.loads((folder / "metrics.json").read_text("utf-8"))
-        systems = tuple(map(str, tree["posterior"]["system"].values))
-        names = tuple(map(str, tree["posterior"]["parameter"].values))
-    except Exception as error:
-        raise LoadError(
-            f"the results in {folder} cannot be read ({type(error).__name__}: {error}); copy the folder again, or fit again"
-        ) from None
-    if names != problem.parameters.names:
-        raise ProblemError(
-            f"{folder} was fitted with the parameters {', '.join(names)}, the problem has {', '.join(problem.parameters.names)}; "
-            "give the problem it was fitted with"
-        )
-    data = check_data(problem, read_table(folder / "data.csv", axes=problem.axes, allow_duplicates=True))
-    if data.systems != systems:
-        raise LoadError(f"data.csv and posterior.nc in {folder} are not of the same run; copy the folder again, or fit again")
-    return Fleet(problem, data, tree, _laws(folder, problem), _notes(metrics))
-
-
-def _laws(folder: Path, problem: Problem) -> dict[str, Law]:
-    learned, facts = read_laws(folder)
-    laws = {}
-    for name, spec in problem.closures.items():
-        if name not in facts["closures"]:
-            raise ProblemError(f"{folder} has no law {name!r}; give the problem it was fitted with")
-        about = facts["closures"][name]
-        law = learned.get(name)
-        if law is None:
-            if not isinstance(spec, Known):
-                raise ProblemError(f"law {name!r} was given in {folder} (Known), not learned; give the problem it was fitted with")
-            law = law_from(name, about, spec.build(jr.key(0), unit_scaling(spec.inputs)))
-        laws[name] = law
-    return laws
-
-
-def _notes(metrics: Mapping[str, Any]) -> tuple[str, ...]:
+def notes_of(metrics: Mapping[str, Any]) -> tuple[str, ...]:
     if metrics.get("converged"):
         return ()
     why = "was stopped before its end" if not metrics.get("finished") else "had not converged"
@@ -179,3 +132,12 @@ def _notes(metrics: Mapping[str, Any]) -> tuple[str, ...]:
 def _flat(draws: Any) -> np.ndarray:
     """(chain, draw, ...) to (draw, ...)."""
     return draws.values.reshape(-1, *draws.shape[2:])
+
+
+def summary_of(draws: np.ndarray, systems: Sequence[str], names: Sequence[str]) -> pd.DataFrame:
+    """Of draws (draw, system, parameter): a row for every system and parameter."""
+    low, high = np.quantile(draws, [0.025, 0.975], axis=0)
+    system, parameter = (a.ravel() for a in np.indices(low.shape))
+    columns = {"mean": draws.mean(axis=0), "sd": draws.std(axis=0), "2.5%": low, "97.5%": high}
+    named = {"system": np.array(systems)[system], "parameter": np.array(names)[parameter]}
+    return pd.DataFrame({**named, **{key: value.ravel() for key, value in columns.items()}})

@@ -1,6 +1,5 @@
 """A new machine: what the fleet says of it before its data, what it is like after, and whether it belongs."""
 
-import os
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -17,11 +16,9 @@ from ..learning import Stored, infer_newcomers
 from ..population import population
 from ..problem import DataError, Observations, Problem, constants_of, extended, read_table
 from ..show import Forecast
-from ._fleet import Fleet
-from ._folder import FolderError, reason, write_whole
+from ._fleet import Fleet, summary_of
 from ._predict import beyond_support, grid_for, noise_sizes, pushed, some_draws, summarised
 
-FILES = ("predictions.csv", "parameters.csv", "forecast.png")
 NAMED = 2.6  # a parameter is named whose best fit is so many times as far off as members' usually are
 RHAT_WORTH_A_WORD = 1.05
 TOLD = 20
@@ -33,21 +30,19 @@ def welcome(fleet: Fleet, table: Any, until: float | None, seed: int = 0) -> "Ne
     data = matched(problem, table)
     stored, wide = fleet.stored(data), population(fleet.problem.parameters, hierarchical=False)
     target, laws = likelihood(problem, data), fleet.laws()
-    draws = infer_newcomers(target, target.model(laws), stored, wide, seed)  # type: ignore[arg-type]
+    draws = infer_newcomers(target, target.model(laws), stored, wide, seed)
     reference = stored if fleet.hierarchical else _as_population(wide, stored, len(data.systems))
     found = belongs(target, target.model(laws), reference, jnp.asarray(draws.theta[-1], float), seed)
     log_sigma = None
     if stored.log_sigma is not None:
         unknown = np.asarray(jnp.any(target.member != 0, axis=(0, 1))) & _unknown(data)  # type: ignore[operator]
-        log_sigma = np.where(unknown, np.asarray(stored.log_sigma)[draws.index], np.nan)
+        log_sigma = np.where(unknown, np.asarray(stored.log_sigma)[draws.which], np.nan)
     return Newcomers(fleet, problem, data, draws.theta, log_sigma, reference, found, draws.rhat)
 
 
 def _unknown(data: Observations) -> np.ndarray:
     """(quantity,): is the size of its noise not stated?"""
-    return np.array(
-        [np.isnan(data.sigma[data.mask & (data.quantity == q)]).any() for q in range(len(data.quantities))]
-    )
+    return np.array([np.isnan(data.sigma[data.mask & (data.quantity == q)]).any() for q in range(len(data.quantities))])
 
 
 def matched(problem: Problem, table: Any) -> Observations:
@@ -92,7 +87,7 @@ class Newcomers:
     log_sigma: np.ndarray | None
     stored: Stored
     found: Belongs
-    rhat: float
+    rhat: np.ndarray
 
     @property
     def belongs(self) -> dict[str, bool]:
@@ -115,14 +110,12 @@ class Newcomers:
     def parameters(self) -> pd.DataFrame:
         """Physical scale; `sds off`: of its best fit from the population's middle, in population standard deviations."""
         kinds = self.problem.parameters
-        own, before = (np.asarray(kinds.to_physical(jnp.asarray(t, float)), float) for t in (self.theta, self.prior_draws))
-        tables = []
-        for j, name in enumerate(kinds.names):
-            columns = {"system": self.data.systems, "parameter": name, **_told(own[..., j])}
-            columns |= {f"population {key}": value for key, value in _told(before[..., j]).items()}
-            tables.append(pd.DataFrame({**columns, "sds off": self.found.shift[:, j]}))
-        order = np.arange(len(self.data.systems))
-        return pd.concat(tables).assign(_order=np.tile(order, len(tables))).sort_values("_order", kind="stable").drop(columns="_order").reset_index(drop=True)
+        own, before = (
+            np.asarray(kinds.to_physical(jnp.asarray(t, float)), float) for t in (self.theta, self.prior_draws)
+        )
+        table, expected = (summary_of(draws, self.data.systems, kinds.names) for draws in (own, before))
+        expected = expected.drop(columns=["system", "parameter"]).add_prefix("population ")
+        return pd.concat([table, expected], axis=1).assign(**{"sds off": self.found.shift.ravel()})
 
     def predict(self, times: Any = None) -> pd.DataFrame:
         """Quantities and measurements of each newcomer, its own data counted; on the grid, or at `times`."""
@@ -130,7 +123,11 @@ class Newcomers:
 
     def before(self, times: Any = None) -> pd.DataFrame:
         """What the population alone predicts."""
-        sizes = None if self.stored.log_sigma is None or self.log_sigma is None else np.asarray(self.stored.log_sigma)[:, None]
+        sizes = (
+            None
+            if self.stored.log_sigma is None or self.log_sigma is None
+            else np.asarray(self.stored.log_sigma)[:, None]
+        )
         if sizes is not None and self.log_sigma is not None:
             sizes = np.where(np.isfinite(self.log_sigma[:1]), sizes, np.nan)
         return self._pushed(self.prior_draws, sizes, times)
@@ -152,8 +149,10 @@ class Newcomers:
         if known:
             some = ", ".join(known[:3]) + (f" and {len(known) - 3} more" if len(known) > 3 else "")
             said.append(f"called like a system of the fit: {some}; taken for another one, whose data are these alone")
-        if not self.rhat < RHAT_WORTH_A_WORD:
-            said.append(f"chains do not agree well (R-hat {self.rhat:.3g}): take intervals with care")
+        apart = np.flatnonzero(~(self.rhat < RHAT_WORTH_A_WORD))
+        if apart.size:
+            some = ", ".join(self.data.systems[k] for k in apart[:3]) + (" ..." if apart.size > 3 else "")
+            said.append(f"chains of {some} do not agree well (R-hat {self.rhat.max():.3g}): take intervals with care")
         said += beyond_support(self.problem, self.data, self.fleet.closures, self.fleet.laws(), self.theta)
         return said + [note for note in self.data.notes if note not in said]
 
@@ -225,6 +224,8 @@ class Newcomers:
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> list[Path]:
         """Write predictions.csv, parameters.csv and a picture."""
+        from ._prediction_files import save
+
         columns = {
             "belongs": self._odd_ones[0],
             "p parameters": np.where(self.fleet.hierarchical, self.found.conflict_p, np.nan),
@@ -232,11 +233,6 @@ class Newcomers:
         }
         judged = pd.DataFrame({"system": self.data.systems, **columns})
         return save(folder, self.predict(), self.parameters.merge(judged, on="system"), self.view, overwrite=overwrite)
-
-
-def _told(draws: np.ndarray) -> dict[str, np.ndarray]:
-    low, high = np.quantile(draws, [0.025, 0.975], axis=0)
-    return {"mean": draws.mean(axis=0), "sd": draws.std(axis=0), "2.5%": low, "97.5%": high}
 
 
 def view_of(
@@ -252,38 +248,3 @@ def view_of(
         }
     )
     return Forecast(problem.axes, data.systems, problem.observed, after, before, observed, titles)
-
-
-def save(
-    folder: str | Path, predictions: pd.DataFrame, parameters: pd.DataFrame, view: Forecast, *, overwrite: bool = False
-) -> list[Path]:
-    """The files of a prediction, all of them or none."""
-    from ..show._forecast import forecast
-
-    folder = Path(folder).expanduser()
-    check_out(folder, overwrite)
-    written = [name for name in FILES if name != FILES[2] or view.drawable]
-
-    def write(aside: Path) -> None:
-        predictions.to_csv(aside / FILES[0], index=False)
-        parameters.to_csv(aside / FILES[1], index=False)
-        if view.drawable:
-            forecast(view).savefig(aside / FILES[2], dpi=130)
-
-    write_whole(folder, write)
-    return [folder / name for name in written]
-
-
-def check_out(folder: Path, overwrite: bool) -> None:
-    """Could predictions be kept there? Asked before the work."""
-    try:
-        taken = [name for name in FILES if (folder / name).exists()]
-        there = next(place for place in (folder, *folder.absolute().parents) if place.exists())
-    except OSError as error:
-        raise FolderError(f"cannot write to {folder}: {reason(error)}; choose another folder with --out") from None
-    if not there.is_dir():
-        raise FolderError(f"{there} is a file; choose another folder with --out")
-    if not os.access(there, os.W_OK):
-        raise FolderError(f"cannot write to {folder}: no permission; choose another folder with --out")
-    if taken and not overwrite:
-        raise FolderError(f"{folder / taken[0]} exists; choose another --out, or replace it with --overwrite")

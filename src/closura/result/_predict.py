@@ -46,7 +46,9 @@ def grid_for(problem: Problem, times: Any, until: float | None) -> tuple[Problem
     at = np.atleast_1d(np.asarray(times, float)).ravel()
     begin = problem.bounds[problem.axes.index("time")][0]
     if not at.size or not np.isfinite(at).all() or at.min() < begin:
-        raise DataError(f"times must be numbers from the problem's start, {begin:g}, on; got {at.min(initial=np.nan):g}")
+        raise DataError(
+            f"times must be numbers from the problem's start, {begin:g}, on; got {at.min(initial=np.nan):g}"
+        )
     longer = extended(problem, max(float(at.max()), until or -np.inf))
     if len(problem.axes) == 1:
         return longer, at[:, None]
@@ -72,7 +74,8 @@ def pushed(
         quantities=problem.observed,
         place=everywhere.reshape(shape[0], -1, places.shape[1]),
         quantity=np.tile(np.arange(shape[2], dtype=np.int32), (shape[0], shape[1])),
-        **{name: np.ones((shape[0], shape[1] * shape[2])) for name in ("value", "sigma")},
+        value=np.ones((shape[0], shape[1] * shape[2])),
+        sigma=np.ones((shape[0], shape[1] * shape[2])),
         mask=np.ones((shape[0], shape[1] * shape[2]), bool),
     )
     paths = np.asarray(_run(likelihood(problem, where), jnp.asarray(theta, float), dict(laws)), float)
@@ -135,7 +138,9 @@ def _measured(problem: Problem, paths: np.ndarray, sizes: np.ndarray, seed: int)
     family, random = FAMILIES[problem.noise], np.random.default_rng(seed)
     levels = (np.arange(len(paths)) + 0.5) / len(paths)
     standard = ndtri(levels) if family.linear else stdtrit(family.freedom, levels)
-    noise = random.permuted(np.broadcast_to(standard[:, None], (len(paths), paths[0].size)), axis=0).reshape(paths.shape)
+    noise = random.permuted(np.broadcast_to(standard[:, None], (len(paths), paths[0].size)), axis=0).reshape(
+        paths.shape
+    )
     noise *= sizes[:, :, None]
     if not family.log:
         noise += paths

@@ -59,15 +59,21 @@ def _curves(axes: Axes, view: Forecast, system: str, quantity: str, x: float | N
     )
     assert after is not None
     assert mine is not None
-    time, bands = view.axes[0], {"linewidth": 0}
-    low, high = (np.nanquantile(after[f"measured {end}"].fillna(after[end]), share) for end, share in (("2.5%", 0.0), ("97.5%", 1.0)))
+    time = view.axes[0]
+    bands: dict[str, Any] = {"linewidth": 0}
+    low, high = (
+        np.nanquantile(after[f"measured {end}"].fillna(after[end]), share)
+        for end, share in (("2.5%", 0.0), ("97.5%", 1.0))
+    )
     if before is not None:
         said = "expected of any member before its data (95 %)"
         axes.fill_between(before[time], before["2.5%"], before["97.5%"], color=GREY, label=said, **bands)
         low, high = min(low, before["2.5%"].min()), max(high, before["97.5%"].max())
     measured = after["measured 2.5%"], after["measured 97.5%"]
     axes.fill_between(after[time], *measured, color=BLUE, alpha=0.15, label="next measurement (95 %)", **bands)
-    axes.fill_between(after[time], after["2.5%"], after["97.5%"], color=BLUE, alpha=0.4, label="quantity (95 %)", **bands)
+    axes.fill_between(
+        after[time], after["2.5%"], after["97.5%"], color=BLUE, alpha=0.4, label="quantity (95 %)", **bands
+    )
     axes.plot(after[time], after["mean"], color=BLUE, linewidth=1.4, label="mean")
     style: dict[str, Any] = {"linestyle": "none", "marker": "o", "color": ORANGE, "markersize": 4, "zorder": 3}
     axes.plot(mine[time], mine["value"], label="data", **style)
