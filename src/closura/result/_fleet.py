@@ -70,9 +70,7 @@ class Fleet:
             if "correlation" in posterior:
                 factor = np.linalg.cholesky(_flat(posterior["correlation"])[some].astype(float))
             white = np.linalg.inv(np.sqrt(tau)[:, :, None] * factor)
-        unknown = np.array(
-            [np.isnan(data.sigma[data.mask & (data.quantity == q)]).any() for q in range(len(data.quantities))]
-        )
+        unknown = not_stated(data)
         if unknown.any():
             log_sigma = self._sizes(unknown, data.quantities)[some]
         arrays = (None if a is None else jnp.asarray(a, float) for a in (center, white, log_sigma))
@@ -132,6 +130,12 @@ def notes_of(metrics: Mapping[str, Any]) -> tuple[str, ...]:
 def _flat(draws: Any) -> np.ndarray:
     """(chain, draw, ...) to (draw, ...)."""
     return draws.values.reshape(-1, *draws.shape[2:])
+
+
+def not_stated(data: Observations) -> np.ndarray:
+    """(quantity,): does nobody say how large its noise is?"""
+    here = [data.mask & (data.quantity == number) for number in range(len(data.quantities))]
+    return np.array([np.isnan(data.sigma[rows]).any() for rows in here])
 
 
 def summary_of(draws: np.ndarray, systems: Sequence[str], names: Sequence[str]) -> pd.DataFrame:

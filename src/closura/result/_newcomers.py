@@ -13,10 +13,10 @@ import pandas as pd
 from ..diagnose import LEVEL, Belongs, belongs
 from ..forward import likelihood
 from ..learning import Stored, infer_newcomers
-from ..population import population
+from ..population import Independent, population
 from ..problem import DataError, Observations, Problem, constants_of, extended, read_table
 from ..show import Forecast
-from ._fleet import Fleet, summary_of
+from ._fleet import Fleet, not_stated, summary_of
 from ._predict import beyond_support, grid_for, noise_sizes, pushed, some_draws, summarised
 
 NAMED = 2.6  # a parameter is named whose best fit is so many times as far off as members' usually are
@@ -29,20 +29,15 @@ def welcome(fleet: Fleet, table: Any, until: float | None, seed: int = 0) -> "Ne
     problem = fleet.problem if until is None else extended(fleet.problem, until)
     data = matched(problem, table)
     stored, wide = fleet.stored(data), population(fleet.problem.parameters, hierarchical=False)
+    assert isinstance(wide, Independent)
     target, laws = likelihood(problem, data), fleet.laws()
     draws = infer_newcomers(target, target.model(laws), stored, wide, seed)
     reference = stored if fleet.hierarchical else _as_population(wide, stored, len(data.systems))
     found = belongs(target, target.model(laws), reference, jnp.asarray(draws.theta[-1], float), seed)
     log_sigma = None
     if stored.log_sigma is not None:
-        unknown = np.asarray(jnp.any(target.member != 0, axis=(0, 1))) & _unknown(data)  # type: ignore[operator]
-        log_sigma = np.where(unknown, np.asarray(stored.log_sigma)[draws.which], np.nan)
+        log_sigma = np.where(not_stated(data), np.asarray(stored.log_sigma)[draws.which], np.nan)
     return Newcomers(fleet, problem, data, draws.theta, log_sigma, reference, found, draws.rhat)
-
-
-def _unknown(data: Observations) -> np.ndarray:
-    """(quantity,): is the size of its noise not stated?"""
-    return np.array([np.isnan(data.sigma[data.mask & (data.quantity == q)]).any() for q in range(len(data.quantities))])
 
 
 def matched(problem: Problem, table: Any) -> Observations:
