@@ -28,7 +28,7 @@ from ..population import Independent, normal, uniforms
 from ..sampling import Ensemble, GroupKeys, Weigh, adapt, cholesky, ensemble_covariance, init, step
 
 EACH, MANY = 16, 50  # chains of a group; newcomers from which two groups will do, instead of four
-CANDIDATES, FRESH = 16, 7  # stored draws, and members, a chain chooses from
+CANDIDATES, FRESH = 16, 15  # stored draws, and members, a chain chooses from
 CHUNK = 25
 TEMPER, BLEND, SETTLE, TUNE, KEEP = 6, 4, 4, 4, 12  # chunks of each phase
 FIRST_TEMPERATURE = 1e-4

@@ -20,7 +20,7 @@ from ._fleet import Fleet, not_stated, summary_of
 from ._predict import beyond_support, grid_for, noise_sizes, pushed, some_draws, summarised
 
 NAMED = 2.6  # a parameter is named whose best fit is so many times as far off as members' usually are
-RHAT_WORTH_A_WORD = 1.05
+RHAT_WORTH_A_WORD = 1.1
 TOLD = 20
 
 
@@ -215,7 +215,12 @@ class Newcomers:
 
     @cached_property
     def view(self) -> Forecast:
-        return view_of(self.problem, self.data, self.predict(), self.before(), self.verdicts)
+        fits = self._odd_ones[0]
+        order = np.argsort(fits, kind="stable")  # who does not belong comes first
+        systems = tuple(self.data.systems[k] for k in order)
+        titles = [f"{self.data.systems[k]}: {'belongs' if fits[k] else 'DOES NOT BELONG'}" for k in order]
+        whole = view_of(self.problem, self.data, self.predict(), self.before(), titles)
+        return replace(whole, systems=systems)
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> list[Path]:
         """Write predictions.csv, parameters.csv and a picture."""

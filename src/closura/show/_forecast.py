@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from ._figures import BLACK, BLUE, GREY, ORANGE, STYLE, _figure, _legend
 from ._forecast_view import Forecast
-from ._view import evenly, label
+from ._view import counted, evenly, label
 
 PANELS = 6
 
@@ -22,13 +22,13 @@ def forecast(view: Forecast) -> Figure:
     panels = _panels(view)
     columns = 1 if len(panels) == 1 else 2
     rows = ceil(len(panels) / columns)
-    whole = len(view.systems) == len({panel[0] for panel in panels})
-    figure = _figure(2.6 * rows + 1.2, "Forecast" if whole else f"Forecast ({PANELS} of {len(view.systems)} systems)")
+    said = counted(len({panel[0] for panel in panels}), len(view.systems), "system")
+    figure = _figure(2.6 * rows + 1.2, f"Forecast ({said})")
     for number, (system, quantity, x) in enumerate(panels):
         axes = figure.add_subplot(rows, columns, number + 1)
         _curves(axes, view, system, quantity, x)
         place = "" if x is None else f", {label(view.axes[1])} = {x:.3g}"
-        axes.set_title(label(view.titles[view.systems.index(system)].split(" (")[0], 60) + place, loc="left")
+        axes.set_title(label(view.titles[view.systems.index(system)], 50) + place, loc="left")
         axes.set_ylabel(label(quantity, 18))
         axes.set_xlabel(label(view.axes[0]) if number + columns >= len(panels) else "")
     _legend(figure, figure.axes, loc="outside lower center", ncols=3)
