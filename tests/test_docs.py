@@ -3,6 +3,8 @@
 import re
 from pathlib import Path
 
+import pytest
+
 from closura import MLP
 from closura.learning import Run, Settings
 from closura.problems import mass_damper
@@ -32,10 +34,19 @@ def test_data():
     assert run("data.md")["data"].systems == ("A",)
 
 
-def test_law(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
+@pytest.fixture(scope="module")
+def result(hardly_optimised):
     small = Settings(chains=32, iterations=20, settle=0, draws=5, extend=0, chunk=10, devices=1)
     problem = mass_damper.problem.with_closure(MLP(width=8, depth=1, dissipative=True))
-    names = run("law.md", result=collect(Run(problem, mass_damper.simulate(3, 0)[0], small)))
-    assert names["law"].f(1.0) > 0
+    return collect(Run(problem, mass_damper.simulate(3, 0)[0], small))
+
+
+def test_law(tmp_path, monkeypatch, result):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    assert run("law.md", result=result)["law"].f(1.0) > 0
+
+
+@pytest.mark.filterwarnings("ignore:the law f is asked for more")
+def test_predict(result):
+    assert run("predict.md", result=result)["forecast"]["system"].unique().tolist() == ["pump 21"]

@@ -238,7 +238,10 @@ def _among_members(
     which, place, tie = jax.vmap(lambda key: uniforms(key, shape, (*shape, count), (1 + FRESH, each, systems)))(keys)
     draw = jnp.minimum((which * stored.count).astype(index.dtype), stored.count - 1)
     noise = normal(place)
-    theta = wide.scatter((), noise) if stored.center is None else stored.member(draw, noise)
+    if stored.center is None:
+        theta = wide.scatter((), noise.reshape(-1, count))
+    else:
+        theta = stored.member(draw, noise)
     found = init(theta.reshape(groups, -1, systems, count), lambda position: target.evaluate(position, model))
     fresh = jax.tree.map(lambda a: a.reshape(groups, FRESH, each, *a.shape[2:]), found)
     both, draws = jax.tree.map(

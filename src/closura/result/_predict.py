@@ -47,7 +47,7 @@ def grid_for(problem: Problem, times: Any, until: float | None) -> tuple[Problem
     begin = problem.bounds[problem.axes.index("time")][0]
     if not at.size or not np.isfinite(at).all() or at.min() < begin:
         raise DataError(
-            f"times must be numbers from the problem's start, {begin:g}, on; got {at.min(initial=np.nan):g}"
+            f"times must be numbers from the problem's start, {begin:g}, on; got {at.min() if at.size else np.nan:g}"
         )
     longer = extended(problem, max(float(at.max()), until or -np.inf))
     if len(problem.axes) == 1:
@@ -123,7 +123,9 @@ def summarised(
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         low, high = np.quantile(paths, [0.025, 0.975], axis=0)
         columns = [paths.mean(axis=0), paths.std(axis=0), low, high]
-        columns += list(np.quantile(_measured(problem, paths, sizes, seed), [0.025, 0.975], axis=0))
+        below, above = np.quantile(_measured(problem, paths, sizes, seed), [0.025, 0.975], axis=0)
+        # A measurement scatters no less than what it measures, whatever so many draws say.
+        columns += [np.minimum(below, low), np.maximum(above, high)]
     count, points, quantities = columns[0].shape
     system, point, quantity = (a.ravel() for a in np.indices((count, points, quantities)))
     frame = {"system": np.array(systems)[system], **dict(zip(problem.axes, places[point].T))}
