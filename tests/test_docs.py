@@ -42,7 +42,7 @@ def test_data():
 
 
 @pytest.fixture(scope="module")
-def result():
+def result(hardly_optimised):
     small = Settings(chains=32, iterations=20, settle=0, draws=5, extend=0, chunk=10, devices=1)
     problem = mass_damper.problem.with_closure(MLP(width=8, depth=1, dissipative=True))
     return collect(Run(problem, mass_damper.simulate(3, 0)[0], small))
@@ -66,3 +66,8 @@ def test_the_folder_is_described():
     page = (PAGES / "results.md").read_text()
     files = {name for name in FILES if not name.startswith("figures/")} | {"checkpoint.npz", "figures/"}
     assert {name for name in files if f"`{name}`" not in page} == set()
+
+
+@pytest.mark.filterwarnings("ignore:the law f is asked for more")
+def test_predict(result):
+    assert run("predict.md", result=result)["forecast"]["system"].unique().tolist() == ["pump 21"]

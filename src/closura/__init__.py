@@ -43,7 +43,9 @@ from .problem import TruncatedNormal as TruncatedNormal
 from .problem import Uniform as Uniform
 from .problem import read_table as read_table
 from .result import LawError as LawError
+from .result import LoadError as LoadError
 from .result import Result as Result
+from .result import load as load
 from .result import load_closures as load_closures
 
 __version__ = "0.1.0"

@@ -168,6 +168,12 @@ def test_from_tables_to_folder_and_back(tmp_path):
         np.testing.assert_allclose(t, t_again)
         np.testing.assert_allclose(x, x_again)
     np.testing.assert_allclose(again.constants["mass"], [1.0, 2.0, 5.0])
+    # A newcomer brings its own, and a forecast goes on with them.
+    new = result.newcomer(observed().query("system == 'c'").assign(mass=3.0), inputs=signals().assign(force=2.0))
+    assert list(new.belongs) == ["c"]
+    level = new.predict(times=[4.0])["mean"].item() * float(np.exp(new.theta).mean())
+    assert level == pytest.approx(2.0, rel=0.5), "it fills until as much leaks as comes in"
+    assert result.predict(until=5.0)["time"].max() == pytest.approx(5.0)
 
 
 @pytest.mark.usefixtures("float64")

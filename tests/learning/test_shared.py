@@ -79,6 +79,10 @@ def test_in_a_population_it_has_no_spread(table, tmp_path):
     assert float(posterior["tau"].sel(parameter="start").min()) > 0
     assert abs(float(posterior["rate"].mean()) - 0.8) < 0.2
     assert "rate" in str(result)
+    new = result.newcomer(table[:2].assign(system="new"))
+    rates = new.theta[..., 0]
+    assert rates.std() < 3 * posterior["rate"].values.std()
+    assert abs(rates.mean() - 0.8) < 0.2
 
 
 def test_all_of_them_may_be(table):

@@ -28,6 +28,14 @@ class Task(NamedTuple):
 
 def load_task(context: Context, resumed: Path | None = None) -> Task:
     """`resumed` is the folder of a stopped run, which holds copies of its problem and data."""
+    problem, known, context = load_problem(context, resumed)
+    if context.data is None:
+        return _synthetic(context, problem, known)
+    return _measured(context, problem, known, resumed)
+
+
+def load_problem(context: Context, resumed: Path | None = None) -> tuple[Problem, BuiltIn | None, Context]:
+    """The problem that a context names, what else is known of it if it is built in, and the context with a full path."""
     if not context.problem:
         raise UsageError("name a problem: `closura fit mass-damper`, or a Python file that defines `problem`")
     name = context.problem
@@ -43,9 +51,7 @@ def load_task(context: Context, resumed: Path | None = None) -> Task:
         context = context.model_copy(update={"problem": str(path)})
     if context.law:
         problem = _with_law(problem, context.law)
-    if context.data is None:
-        return _synthetic(context, problem, known)
-    return _measured(context, problem, known, resumed)
+    return problem, known, context
 
 
 def _with_law(problem: Problem, options: dict[str, Any]) -> Problem:

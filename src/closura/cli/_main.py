@@ -20,12 +20,13 @@ from ..learning import SettingsError, make_settings
 from ..learning._settings import checked
 from ..problem import DataError, ProblemError
 from ..problems import BUILT_IN
-from ..result import FolderError, LawError, export_from, find_checkpoint, holds_run
+from ..result import FolderError, LawError, LoadError, export_from, find_checkpoint, holds_run
 from ._data import load_task, write_simulation
 from ._options import Context, UsageError, built_in, choose
+from ._predict import predict_from
 from ._problem_file import write_start
 
-EXPECTED = (UsageError, DataError, ProblemError, SettingsError, FolderError, LawError)
+EXPECTED = (UsageError, DataError, ProblemError, SettingsError, FolderError, LawError, LoadError)
 
 app = typer.Typer(
     add_completion=False,
@@ -196,6 +197,39 @@ def export(
 ) -> None:
     """Write a learned law as a file of its own, with the range in which data supported it."""
     typer.echo(export_from(folder, out, closure, overwrite=overwrite))
+
+
+@app.command()
+def predict(
+    folder: Annotated[Path, typer.Argument(help="folder of a run")],
+    data: Annotated[
+        Path | None, typer.Option(help="table of newcomers, as for `closura fit`; without it, the fitted systems")
+    ] = None,
+    inputs: Annotated[Path | None, typer.Option(help="second table, of their known signals")] = None,
+    until: Annotated[float | None, typer.Option(help="go on to this time, past the end of the problem's span")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="folder for predictions.csv, parameters.csv and a picture (default: predictions/NAME, numbered)"
+        ),
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="replace predictions already there")] = False,
+    time_unit: Annotated[str | None, typer.Option(help="times are dates: count them in s, min, h or d")] = None,
+    sheet: Annotated[str | None, typer.Option(help="sheet of a workbook")] = None,
+) -> None:
+    """Forecast the fitted systems, or infer newcomers from their few data, forecast them, and say whether they belong.
+
+    Exit code: 0 done; 1 a newcomer does not belong; 2 input or folder cannot be used.
+    """
+    if not holds_run(folder):
+        there = "is not the folder of a run" if folder.is_dir() else "does not exist"
+        raise UsageError(f"{folder} {there}; name a folder that `closura fit` wrote")
+    context, settings = choose(folder / "config.yaml", [], {})
+    _start_jax(make_settings({"devices": settings.get("devices")}).devices, context.float64, True)
+    place = out or _numbered(Path("predictions"), folder.absolute().name)
+    reading = {"time_unit": time_unit or context.time_unit, "sheet": sheet, "inputs": inputs}
+    if not predict_from(folder, context, data, until, place, overwrite, **reading):
+        raise typer.Exit(1)
 
 
 def _run(

@@ -1,5 +1,9 @@
 """Verdict, and scores against the truth where there is one."""
 
+from ._belongs import LEVEL as LEVEL
+from ._belongs import Belongs as Belongs
+from ._belongs import belongs as belongs
+from ._belongs import moments as moments
 from ._checks import check_table as check_table
 from ._identify import confounded as confounded
 from ._remarks import Remark as Remark

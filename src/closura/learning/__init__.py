@@ -1,5 +1,8 @@
 """Closure learning interleaved with sampling: settings, compiled loops, the run."""
 
+from ._newcomers import Draws as NewcomerDraws
+from ._newcomers import Stored as Stored
+from ._newcomers import infer as infer_newcomers
 from ._programs import Chains as Chains
 from ._programs import Learned as Learned
 from ._programs import Program as Program

@@ -13,6 +13,7 @@ from ._random import normal as normal
 from ._random import uniforms as uniforms
 from ._sharing import Population as Population
 from ._sharing import Sharing as Sharing
+from ._sharing import alone as alone
 from ._sharing import population as population
 from ._slice import NUMBERS as NUMBERS
 from ._slice import slice_draw as slice_draw

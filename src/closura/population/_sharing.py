@@ -100,6 +100,12 @@ def population(
     return Sharing(varying, Independent(mean, variance, densities), tuple(shared.tolist()))
 
 
+def alone(parameters: Parameters) -> Independent:
+    """The prior of a system on its own."""
+    variance, densities, mean, *_ = _stated(parameters, np.ones(len(parameters), bool))
+    return Independent(mean, variance, densities)
+
+
 def _population(
     parameters: Parameters, chosen: np.ndarray, hierarchical: bool, correlated: bool, effects: Effects | None
 ) -> Diagonal | Independent:

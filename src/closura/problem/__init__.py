@@ -10,6 +10,7 @@ from ._domain import Mesh as Mesh
 from ._domain import Rectangle as Rectangle
 from ._elliptic import Elliptic as Elliptic
 from ._evolution import Evolution as Evolution
+from ._extend import extended as extended
 from ._given import Column as Column
 from ._given import Signal as Signal
 from ._integrators import RK4 as RK4
@@ -32,6 +33,8 @@ from ._priors import TruncatedNormal as TruncatedNormal
 from ._priors import Uniform as Uniform
 from ._problem import Problem as Problem
 from ._problem import as_seen as as_seen
+from ._problem import bind as bind
+from ._problem import match as match
 from ._problem import place_names as place_names
 from ._schemes import Dirichlet as Dirichlet
 from ._schemes import Neumann as Neumann

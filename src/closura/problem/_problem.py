@@ -100,29 +100,40 @@ FINE = 4000  # intervals of a sampled signal, where the solver's own steps do no
 
 def as_seen(problem: Problem, data: Observations) -> tuple[Problem, Observations]:
     """Data as a problem sees them, and the problem with what they tell of each system; or a message why that cannot be."""
-    given = problem.parameters.given
-    covariates = [column for columns in problem.covariates.values() for column in columns]
-    constants = list(dict.fromkeys([*covariates, *given.columns.values()]))
-    bounds, signals = dict(zip(problem.axes, problem.bounds)), list(given.signal_columns.values())
-    matched = data.matched(problem.observed, bounds, problem.sigma, constants, signals)
+    matched = match(problem, data)
     total = int(matched.counts.sum())
     if total <= len(problem.parameters):
         raise DataError(
             f"the table holds {total} observation{'s' * (total != 1)} in all, not more than the {len(problem.parameters)} "
             f"parameters of one system ({', '.join(problem.parameters.names)}); add data, or fix some parameters"
         )
-    parameters = with_defaults(problem, matched)
+    return bind(problem, matched), matched
+
+
+def match(problem: Problem, data: Observations) -> Observations:
+    """Data as a problem sees them."""
+    given = problem.parameters.given
+    covariates = [column for columns in problem.covariates.values() for column in columns]
+    constants = list(dict.fromkeys([*covariates, *given.columns.values()]))
+    bounds, signals = dict(zip(problem.axes, problem.bounds)), list(given.signal_columns.values())
+    return data.matched(problem.observed, bounds, problem.sigma, constants, signals)
+
+
+def bind(problem: Problem, matched: Observations) -> Problem:
+    """The problem with what (matched) data tell of each system."""
+    parameters, given = with_defaults(problem, matched), problem.parameters.given
     if given:
         parameters = copy.copy(parameters)
-        times = _times_of_signals(problem) if signals else np.zeros(2)
+        times = _times_of_signals(problem) if given.signals else np.zeros(2)
         parameters.given = given.bound(matched.constants, matched.signals, times)
     if parameters is problem.parameters:
-        return problem, matched
+        return problem
     bound = copy.copy(problem)
     bound.parameters, bound.sensors = parameters, copy.copy(problem.sensors)
     bound.sensors.parameters = parameters
-    bound.__dict__.pop("stride", None)  # how long a step may be depends on what is known
-    return bound, matched
+    if given:
+        bound.__dict__.pop("stride", None)  # how long a step may be depends on what is known
+    return bound
 
 
 def _times_of_signals(problem: Problem) -> np.ndarray:

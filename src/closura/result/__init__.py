@@ -6,6 +6,7 @@ from ._checkpoint import restore as restore
 from ._checkpoint import store as store
 from ._collect import check_names as check_names
 from ._collect import collect as collect
+from ._fleet import Fleet as Fleet
 from ._folder import FolderError as FolderError
 from ._folder import check as check
 from ._folder import claim as claim
@@ -16,4 +17,10 @@ from ._folder import write_whole as write_whole
 from ._law import LawError as LawError
 from ._laws_file import export_from as export_from
 from ._laws_file import load_closures as load_closures
+from ._load import LoadError as LoadError
+from ._load import load as load
+from ._newcomers import Newcomers as Newcomers
+from ._newcomers import view_of as forecast_view
+from ._prediction_files import check_out as check_out
+from ._prediction_files import save as save_predictions
 from ._result import Result as Result

@@ -89,7 +89,10 @@ def collect(run: Run, truth: Truth | None = None, context: dict[str, Any] | None
         else (pd.DataFrame(columns=["iteration", "acceptance", "loglik", "temperature", "step_size", "phase"]))
     )
     inputs = run.problem.law_inputs()
-    laws = {name: Law(name, law, inputs[name], support_of(visited[name])) for name, law in run.laws.items()}
+    tables = {name: (np.asarray(ends.low), np.asarray(ends.high)) for name, ends in run.ranges.items()}
+    laws = {
+        name: Law(name, law, inputs[name], support_of(visited[name]), tables[name]) for name, law in run.laws.items()
+    }
     tree = _tree(run)
     tree["posterior_predictive"] = xr.DataTree(replicas.dataset())
     table = summarise(tree, run.problem.parameters, check)

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from ..diagnose import Truth, on_points
-from ..problem import Closure
+from ..problem import Closure, Range
 from ..show import ClosureView
 
 SHARE = 0.99
@@ -67,6 +67,16 @@ class Law:
     law: Any
     inputs: tuple[str, ...]
     support: Support | None
+    table: tuple[np.ndarray, np.ndarray] | None = None  # low and high of what solvers look up, where that was kept
+
+    @property
+    def range(self) -> Range:
+        """Of the table that solvers call; where it was not kept, the supported range and half as much again either side."""
+        low, high = self.table or (-np.ones(len(self.inputs)), np.ones(len(self.inputs)))
+        if self.table is None and self.support is not None:
+            width = self.support.high - self.support.low
+            low, high = self.support.low - 0.5 * width, self.support.high + 0.5 * width
+        return Range(jnp.asarray(low, float), jnp.asarray(high, float))
 
     @property
     def learned(self) -> bool:

@@ -34,7 +34,8 @@ def _facts(law: Law) -> dict[str, Any]:
         cells = law.support.cells
         support = {"low": law.support.low.tolist(), "high": law.support.high.tolist()}
         support |= {"cells": None if cells is None else cells.astype(int).tolist()}
-    return {"spec": spec, "double": law.double, "inputs": law.inputs, "support": support}
+    table = None if law.table is None else [np.asarray(end).tolist() for end in law.table]
+    return {"spec": spec, "double": law.double, "inputs": law.inputs, "support": support, "table": table}
 
 
 def load_closures(folder: str | Path) -> dict[str, Law]:
@@ -99,11 +100,17 @@ def _blank(about: dict[str, Any]) -> Any:
 
 
 def _law(name: str, about: dict[str, Any], weights: Any, blank: Any) -> Law:
-    support = about["support"]
+    with jax.enable_x64(about["double"]):
+        law = eqx.combine(jax.tree.map(jnp.asarray, weights), blank)
+    return law_from(name, about, law)
+
+
+def law_from(name: str, about: dict[str, Any], law: Any) -> Law:
+    """A law with all that its folder says of it."""
+    support, table = about["support"], about.get("table")
     if support is not None:
         cells = support["cells"]
         low, high = (np.array(support[end], float) for end in ("low", "high"))
         support = Support(low, high, None if cells is None else np.array(cells, bool))
-    with jax.enable_x64(about["double"]):
-        law = eqx.combine(jax.tree.map(jnp.asarray, weights), blank)
-    return Law(name, law, tuple(about["inputs"]), support)
+    ends = None if table is None else (np.array(table[0], float), np.array(table[1], float))
+    return Law(name, law, tuple(about["inputs"]), support, ends)

@@ -14,7 +14,9 @@ from ..diagnose import Truth, Verdict
 from ..problem import Observations, Problem
 from ..show import View
 from ._export import export_law
+from ._fleet import Fleet, fleet_of
 from ._law import Law, choose, closure_view, table_of
+from ._newcomers import Newcomers
 from ._summary import population_lines
 
 
@@ -93,6 +95,24 @@ class Result:
         shown = ("theta_mse", "coverage_2sd", "closure_mse", "rhat_max", "ess_bulk_min", "seconds_total")
         lines.append("  ".join(f"{k} {self.metrics[k]:.4g}" for k in shown if self.metrics.get(k) is not None))
         return "\n".join(lines)
+
+    @cached_property
+    def fleet(self) -> Fleet:
+        """All that predictions need; `closura.load` gives the same from a run folder."""
+        return fleet_of(self)
+
+    def predict(self, times: Any = None, *, until: float | None = None) -> pd.DataFrame:
+        """Posterior draws pushed through the solver: a row for every system, place and quantity, with mean, sd and 95 % interval
+        of the quantity, and the 95 % interval of a new measurement of it.
+
+        On the problem's grid, or at `times`; `until` goes on past the problem's span.
+        """
+        return self.fleet.predict(times, until=until)
+
+    def newcomer(self, table: Any, *, until: float | None = None, inputs: Any = None) -> Newcomers:
+        """Systems that were not in the fit, from their own few data (whatever `closura.read_table` takes): parameters, forecast,
+        and whether they belong to the fleet at all. Population and law stay what they are."""
+        return self.fleet.newcomer(table, until=until, inputs=inputs)
 
     @cached_property
     def view(self) -> View:

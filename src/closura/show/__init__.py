@@ -5,6 +5,7 @@ matplotlib takes a while to load; a fit does not wait for it.
 
 from pathlib import Path
 
+from ._forecast_view import Forecast as Forecast
 from ._view import ClosureView as ClosureView
 from ._view import ResidualView as ResidualView
 from ._view import View as View

@@ -1,0 +1,94 @@
+"""The picture of a forecast: data, what they lead to, and in grey what was expected before them."""
+
+from math import ceil
+from typing import Any
+
+import matplotlib
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from ._figures import BLACK, BLUE, GREY, ORANGE, STYLE, _figure, _legend
+from ._forecast_view import Forecast
+from ._view import counted, evenly, label
+
+PANELS = 6
+
+
+@matplotlib.rc_context(STYLE)
+def forecast(view: Forecast) -> Figure:
+    """At most six panels: systems, their quantities, and of fields a few places."""
+    panels = _panels(view)
+    columns = 1 if len(panels) == 1 else 2
+    rows = ceil(len(panels) / columns)
+    said = counted(len({panel[0] for panel in panels}), len(view.systems), "system")
+    figure = _figure(2.6 * rows + 1.2, f"Forecast ({said})")
+    for number, (system, quantity, x) in enumerate(panels):
+        axes = figure.add_subplot(rows, columns, number + 1)
+        _curves(axes, view, system, quantity, x)
+        place = "" if x is None else f", {label(view.axes[1])} = {x:.3g}"
+        axes.set_title(label(view.titles[view.systems.index(system)], 50) + place, loc="left")
+        axes.set_ylabel(label(quantity, 18))
+        axes.set_xlabel(label(view.axes[0]) if number + columns >= len(panels) else "")
+    _legend(figure, figure.axes, loc="outside lower center", ncols=3)
+    return figure
+
+
+def _panels(view: Forecast) -> list[tuple[str, str, float | None]]:
+    systems = view.systems[:PANELS]
+    quantities = [view.quantities[i] for i in evenly(len(view.quantities), max(1, PANELS // len(systems)))]
+    if len(view.axes) == 1:
+        return [(system, quantity, None) for system in systems for quantity in quantities]
+    nodes = np.unique(view.after[view.axes[1]])
+    panels: list[tuple[str, str, float | None]] = []
+    each = max(1, PANELS // (len(systems) * len(quantities)))
+    for system in systems:
+        # Where it was observed most, else spread over the field.
+        seen = view.observed[view.observed["system"] == system][view.axes[1]].to_numpy()
+        nearest = np.abs(seen[:, None] - nodes).argmin(axis=1)
+        often = [at for at, _ in sorted(zip(*np.unique(nearest, return_counts=True)), key=lambda pair: -pair[1])]
+        panels += [(system, quantity, float(nodes[at])) for at in sorted(often[:each]) for quantity in quantities]
+    return panels[:PANELS]
+
+
+def _curves(axes: Axes, view: Forecast, system: str, quantity: str, x: float | None) -> None:
+    after, before, mine = (
+        None if table is None else _part(view, table, system, quantity, x)
+        for table in (view.after, view.before, view.observed)
+    )
+    assert after is not None
+    assert mine is not None
+    time = view.axes[0]
+    bands: dict[str, Any] = {"linewidth": 0}
+    low, high = (
+        np.nanquantile(after[f"measured {end}"].fillna(after[end]), share)
+        for end, share in (("2.5%", 0.0), ("97.5%", 1.0))
+    )
+    if before is not None:
+        said = "expected of any member before its data (95 %)"
+        axes.fill_between(before[time], before["2.5%"], before["97.5%"], color=GREY, label=said, **bands)
+        low, high = min(low, before["2.5%"].min()), max(high, before["97.5%"].max())
+    measured = after["measured 2.5%"], after["measured 97.5%"]
+    axes.fill_between(after[time], *measured, color=BLUE, alpha=0.15, label="next measurement (95 %)", **bands)
+    axes.fill_between(
+        after[time], after["2.5%"], after["97.5%"], color=BLUE, alpha=0.4, label="quantity (95 %)", **bands
+    )
+    axes.plot(after[time], after["mean"], color=BLUE, linewidth=1.4, label="mean")
+    style: dict[str, Any] = {"linestyle": "none", "marker": "o", "color": ORANGE, "markersize": 4, "zorder": 3}
+    axes.plot(mine[time], mine["value"], label="data", **style)
+    if len(mine):
+        low, high = min(low, mine["value"].min()), max(high, mine["value"].max())
+        axes.axvline(mine[time].max(), color=BLACK, linewidth=0.8, linestyle=":", label="last observation")
+    if np.isfinite([low, high]).all() and high > low:
+        axes.set_ylim(low - 0.05 * (high - low), high + 0.05 * (high - low))
+    axes.margins(x=0.01)
+
+
+def _part(view: Forecast, table: pd.DataFrame, system: str, quantity: str, x: float | None) -> pd.DataFrame:
+    mine = table[(table["system"] == system) & (table["quantity"] == quantity)]
+    if x is None:
+        return mine
+    nodes = np.unique(view.after[view.axes[1]])
+    near = 0.5 * float(np.diff(nodes).min(initial=np.inf))
+    return mine[np.abs(mine[view.axes[1]] - x) <= near]
