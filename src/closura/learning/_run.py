@@ -357,7 +357,10 @@ class Run:
         scale, sizes = self.setup.scale, self.log_sigma()
         if scale is not None and sizes is not None:
             sizes = sizes[..., np.flatnonzero(scale.free)]
-        scalars = [a.reshape(*a.shape[:2], -1) for a in (self.theta(), *self._above()[0], sizes) if a is not None]
+        phi = self.phi()
+        if phi:  # what is shared has a mean and no spread
+            phi = phi._replace(log_tau=phi.log_tau[..., ~np.array(self.problem.parameters.shared)])
+        scalars = [a.reshape(*a.shape[:2], -1) for a in (self.theta(), *phi, sizes) if a is not None]
         joined = np.concatenate(scalars, axis=2)
         apart = max(1, min(joined.shape[1] // 100, joined.size // DIAGNOSED_NUMBERS))
         return convergence(joined[:, ::apart], self.groups)

@@ -23,6 +23,7 @@ def summarise(tree: xr.DataTree, parameters: Parameters, check: Convergence) -> 
     """
     posterior, stats = tree["posterior"].to_dataset(), tree["sample_stats"].to_dataset()
     names, labels = parameters.names, dict(zip(parameters.names, parameters.labels))
+    varying = np.flatnonzero(~np.array(parameters.shared))
     systems, figures, tables = posterior["system"].values, _Figures(check), []
 
     def add(called: Iterable[str], draws: np.ndarray, figure: np.ndarray | None = None) -> None:
@@ -33,12 +34,12 @@ def summarise(tree: xr.DataTree, parameters: Parameters, check: Convergence) -> 
     own = _rows("system", np.repeat(systems, len(names)), list(names) * len(systems), theta, figures.of(theta))
     if "mu" in posterior:
         add(names, np.asarray(parameters.to_physical(posterior["mu"].values)))
-        add((f"sd of {label}" for label in labels.values()), np.sqrt(posterior["tau"].values))
+        add((f"sd of {labels[names[i]]}" for i in varying), np.sqrt(posterior["tau"].values[..., varying]))
     if "shift" in posterior:
         effects = (str(effect).partition(" by ") for effect in posterior["effect"].values)
         add((f"shift of {labels[name]} by {column}" for name, _, column in effects), posterior["shift"].values)
     if "correlation" in posterior:
-        one, other = np.tril_indices(len(names), -1)
+        one, other = (varying[side] for side in np.tril_indices(len(varying), -1))
         pairs = posterior["correlation"].values[:, :, one, other]
         figures.of(pairs)  # a run follows the numbers they come from
         found = convergence(pairs, stats["group"].values)
