@@ -150,6 +150,27 @@ def test_what_every_system_does_in_its_own_way():
     assert "Neighbouring residuals of all systems together are alike (correlation 0." in said[0].text
 
 
+def test_an_outlier_is_named_beside_a_system_that_is_louder_still():
+    y = outlier(noise())
+    y[7] *= 10
+    residual = np.abs(posterior(y)).max(axis=(0, 2))
+    assert residual[7] > residual[3]
+    said = {one.check: one.text for one in checked(y)[1]}
+    assert "system s7" in said["chi_square"]
+    assert "u of system s3 at time" in said["largest"]
+
+
+def test_noise_inferred_too_large_makes_neighbours_alike():
+    """Draws scatter more than data: no sign of a wrong law."""
+    kinds = {"level": ["fleet", "others"], "system": "", "quantity": "u", "check": ["autocorrelation", "chi_square"]}
+    table = pd.DataFrame({**kinds, "value": [0.3, 0.5], "low": -0.1, "high": 1.2, "p": [1e-5, 1e-6], "off": True})
+    data = observations(20, np.arange(15)[:, None])
+    guessed = Observations(**{**vars(data), "sigma": np.full(data.mask.shape, np.nan)})
+    assert remarks(table, noise()[None], guessed, "normal") == []
+    alone = table.assign(value=[0.3, 1.5])
+    assert [one.check for one in remarks(alone, noise()[None], guessed, "normal")] == ["autocorrelation"]
+
+
 def test_heavy_tails_are_not_advised_against_twice():
     assert "or choose noise='student'" in checked(outlier(noise()))[1][0].text
     assert "student" not in checked(outlier(noise()), "student")[1][0].text.replace("student noise explains", "")
@@ -201,7 +222,7 @@ def test_neighbours_in_time_are_of_one_quantity_and_system():
 
 
 def test_neighbours_in_a_field_are_nearest_in_units_of_the_data():
-    places = [[0.0, 0.0], [0.0, 100.0], [0.1, 0.0], [1.0, 1000.0], [1.0, 1000.0]]
+    places = [[0.0, 0.0], [0.3, 1.0], [0.0, 100.0], [1.0, 1000.0], [1.0, 1000.0]]
     assert neighbours(observations(1, places, axes=("time", "x"))).pairs.tolist() == [[0, 1], [0, 2], [3, 4]]
 
 

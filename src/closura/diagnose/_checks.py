@@ -1,9 +1,9 @@
 """Posterior predictive checks: do the data look like data of this fit?
 
-Residuals are compared, draw by draw, with those of data replicated at that draw. On the scale of the noise the latter are standard
-normal numbers whatever the draw, so that every draw has its p-value without simulation, and the posterior predictive one is
-their mean. Though parameters were fitted to the same data, it falls below a level at most twice as often as it should (Meng 1994),
-in practice more seldom.
+Residuals are compared, draw by draw, with those of data replicated at that draw. On the scale of the noise the latter are
+standard normal numbers whatever the draw, so that every draw has its p-value without simulation, and the posterior
+predictive one is their mean. Though parameters were fitted to the same data, it falls below a level at most twice as often
+as it should (Meng 1994), in practice more seldom.
 """
 
 from collections.abc import Iterator
@@ -43,8 +43,8 @@ def check_table(residual: np.ndarray, inside: np.ndarray, data: Observations) ->
     - `inside`: (system, observation), was it within the central 95 % of its predictive distribution?
 
     Columns level, system, quantity, check, observations, value, low, high, p, p_adjusted (by Holm, within a level), off. The
-    figures: `chi_square`, mean squared residual; `largest` residual; `autocorrelation` of neighbours (in time; in fields each with the
-    nearest); share `inside`; and of all systems `pattern`: the share of squares in means over stretches of time (or cells of
+    figures: `chi_square`, mean squared residual; `largest` residual; `autocorrelation` of neighbours (in time; in fields each
+    with the nearest); share `inside`; and of all systems `pattern`: the share of squares in means over stretches of time (or cells of
     places). The size of the noise, also of one system alone, does not matter to autocorrelation and pattern.
     """
     near = neighbours(data)
@@ -120,8 +120,8 @@ def largest(residual: np.ndarray) -> Found:
 def autocorrelation(residual: np.ndarray, near: Neighbours) -> Found:
     """Mean product of neighbours, residuals of unit size.
 
-    Of independent normal numbers that is a quadratic form on a sphere (one for every system and quantity), whose variance is known,
-    and which is close to a beta distribution between its ends (Durbin and Watson 1951).
+    Of independent normal numbers that is a quadratic form on a sphere (one for every system and quantity), whose variance is
+    known, and which is close to a beta distribution between its ends (Durbin and Watson 1951).
     """
     from scipy.special import betainc, betaincinv
 
@@ -148,8 +148,10 @@ def share_inside(inside: np.ndarray) -> Found:
 
 
 def pattern(residual: np.ndarray, place: np.ndarray) -> Found:
-    """Of residuals (draw, observation) of unit size at places (observation, axis): do they leave zero together anywhere? The share of
-    their squares that is in means over cells."""
+    """Of residuals (draw, observation) of unit size at places (observation, axis): do they leave zero together anywhere?
+
+    The share of their squares that is in means over cells.
+    """
     from scipy.special import betainc, betaincinv
 
     cell = _cells(place)

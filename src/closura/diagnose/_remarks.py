@@ -54,7 +54,8 @@ def _of_all(rows: pd.DataFrame, others: bool, stated: bool) -> pd.DataFrame:
 def _by_cause(rows: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
     """Each system (or all as one) under the check that says most; the others follow from it.
 
-    Noise smaller than stated makes residuals alike, for draws then scatter more than data; noise larger than stated makes them opposite.
+    Noise smaller than stated makes residuals alike, for draws then scatter more than data; noise larger than stated makes
+    them opposite.
     """
     if rows.empty:
         return []

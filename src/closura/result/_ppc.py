@@ -118,8 +118,11 @@ def residual_views(replicas: Replicas, table: pd.DataFrame) -> list[ResidualView
 
 
 def _residual_view(quantity: str, along: str, x: np.ndarray, residual: np.ndarray, odd: np.ndarray) -> ResidualView:
-    """Of residuals (draw, observation). Runs of equally many observations show what they have in common; ordered residuals, averaged
-    over draws, stand against those of as many normal numbers."""
+    """Of residuals (draw, observation).
+
+    Runs of equally many observations show what they have in common; ordered residuals, averaged over draws, stand against
+    those of as many normal numbers.
+    """
     from scipy.special import betaincinv, ndtri
 
     count, mean = residual.shape[1], residual.mean(axis=0)

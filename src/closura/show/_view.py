@@ -88,7 +88,8 @@ class View:
     - `history`: columns iteration, acceptance, loglik, temperature, step_size, phase.
     - `summary`: columns level, system, parameter, mean, sd, 2.5%, 97.5%, rhat, ess_bulk, ess_tail, the population first;
       `truth_summary`: (row,), what is true of it.
-    - `residuals`: of each quantity; `checks`: columns level, system, quantity, check, observations, value, low, high, p, p_adjusted, off.
+    - `residuals`: of each quantity; `checks`: columns level, system, quantity, check, observations, value, low, high, p,
+      p_adjusted, off.
     - `truth_*`: the truth of synthetic data, unconstrained; None on real data, NaN where unknown.
     """
 
