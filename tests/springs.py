@@ -14,7 +14,7 @@ def physics(t, state, p, f):
 problem = cl.ODE(
     physics,
     state=("u", "v"),
-    parameters={"k": cl.Positive(guess=4.0, width=0.3, spread=0.2), "u0": cl.Real(), "v0": cl.Real()},
+    parameters={"k": cl.Positive(guess=4.0, width=0.3, spread=0.2), "u0": cl.Real(guess=0.0), "v0": cl.Real(guess=0.0)},
     initial=lambda p: (p.u0, p.v0),
     span=(0.0, 8.0),
     dt=0.08,

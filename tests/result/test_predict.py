@@ -3,6 +3,7 @@
 import dataclasses
 
 import jax.numpy as jnp
+import jax.random as jr
 import numpy as np
 import pandas as pd
 import pytest
@@ -13,11 +14,13 @@ import closura as cl
 from closura.diagnose import belongs
 from closura.forward import likelihood
 from closura.learning import Stored, infer_newcomers
+from closura.learning._newcomers import _among_members
 from closura.population import population
 from closura.problem import extended
 from closura.result import Fleet, save
 from closura.result._newcomers import matched
 from closura.result._predict import noise_sizes
+from closura.sampling import init
 
 pytestmark = [pytest.mark.xdist_group("predict"), pytest.mark.usefixtures("hardly_optimised")]
 
@@ -93,6 +96,23 @@ def test_posterior_is_the_mixture_over_stored_draws():
     np.testing.assert_allclose(theta.std(axis=0), sd, rtol=0.1)
     np.testing.assert_allclose(np.bincount(draws.which[:, 0], minlength=3) / len(theta), weights, atol=0.05)
     assert draws.rhat.max() < 1.02
+
+
+def test_fresh_members_keep_the_posterior():
+    """One choice among fresh members, from draws of the posterior: many move, and they are draws of it still."""
+    value, problem = np.array([0.8, 0.9, 1.6]), line(0.5)
+    mean, cov = conditional(value, np.zeros(2), 1.0, 0.5)
+    theta = np.random.default_rng(0).multivariate_normal(mean, cov, 4000)
+    target, stored = (
+        likelihood(problem, matched(problem, newcomer(value))),
+        Stored(jnp.zeros((1, 1, 2)), jnp.eye(2)[None], None),
+    )
+    before = init(jnp.asarray(theta[None, :, None], float), lambda t: target.evaluate(t, {}))
+    wide, keys, which = population(problem.parameters, False), jr.split(jr.key(0), 1), jnp.zeros((1, 4000, 1), int)
+    after = _among_members(target, {}, stored, wide, keys, before, which, 15)[0].position[0, :, 0]
+    assert np.mean(np.asarray(after) != np.asarray(before.position[0, :, 0])) > 0.4
+    np.testing.assert_allclose(np.mean(after, axis=0), mean, atol=0.04)
+    np.testing.assert_allclose(np.cov(np.asarray(after, float).T), cov, atol=0.1 * cov.max())
 
 
 def conditional(value, mu, variance, sigma):

@@ -1,6 +1,8 @@
 """Verdict, and scores against the truth where there is one."""
 
+from ._belongs import DEAR as DEAR
 from ._belongs import LEVEL as LEVEL
+from ._belongs import MOST as MOST
 from ._belongs import Belongs as Belongs
 from ._belongs import belongs as belongs
 from ._belongs import moments as moments

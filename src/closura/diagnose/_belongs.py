@@ -29,7 +29,7 @@ from ..forward import Likelihood
 from ..learning import Stored
 
 LEVEL = 0.01  # false alarms in all; each question has half of it
-FEWEST, MOST, TOTAL = 400, 1000, 20_000  # simulated members of each newcomer
+FEWEST, MOST, DEAR, TOTAL = 400, 1000, 256, 20_000  # simulated members of each newcomer; where solutions are dear
 STEPS = 12  # of Levenberg and Marquardt
 FLOOR = 1e-3  # information, in population units, below which a direction counts as open
 BATCH = 512
@@ -91,12 +91,17 @@ def moments(stored: Stored) -> Population:
 
 
 def belongs(
-    target: Likelihood, model: Any, stored: Stored, start: Float[Array, "system parameter"], seed: int = 0
+    target: Likelihood,
+    model: Any,
+    stored: Stored,
+    start: Float[Array, "system parameter"],
+    seed: int = 0,
+    most: int = MOST,
 ) -> Belongs:
-    """`start` is where the best fit of each newcomer is looked for: a draw of its posterior."""
+    """`start` is where the best fit of each newcomer is looked for, a draw of its posterior; `most` members are simulated."""
     systems, count = start.shape
-    batch = max(1, BATCH // systems)
-    rows = batch * -(-int(np.clip(TOTAL // systems, FEWEST, MOST)) // batch)
+    batch = max(1, min(most, BATCH) // systems)
+    rows = batch * -(-min(most, max(FEWEST, TOTAL // systems)) // batch)
     found = jax.tree.map(
         lambda a: np.asarray(a, float).reshape(-1, *a.shape[2:]),
         _compared(target, model, stored, start, jr.key(seed), (rows // batch, batch)),

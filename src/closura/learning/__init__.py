@@ -1,5 +1,7 @@
 """Closure learning interleaved with sampling: settings, compiled loops, the run."""
 
+from ._newcomers import CURVES as CURVES
+from ._newcomers import FIELDS as FIELDS
 from ._newcomers import Draws as NewcomerDraws
 from ._newcomers import Stored as Stored
 from ._newcomers import infer as infer_newcomers

@@ -27,12 +27,27 @@ from ..forward import Fit, Likelihood
 from ..population import Independent, normal, uniforms
 from ..sampling import Ensemble, GroupKeys, Weigh, adapt, cholesky, ensemble_covariance, init, step
 
-EACH, MANY = 16, 50  # chains of a group; newcomers from which two groups will do, instead of four
-CANDIDATES, FRESH = 16, 15  # stored draws, and members, a chain chooses from
+MANY = 50  # newcomers from which on a little less will do
+CANDIDATES = 16  # stored draws a chain chooses from
 CHUNK = 25
-TEMPER, BLEND, SETTLE, TUNE, KEEP = 6, 4, 4, 4, 12  # chunks of each phase
 FIRST_TEMPERATURE = 1e-4
 EXTEND, RHAT = 2, 1.02
+
+
+class Effort(NamedTuple):
+    """Groups of chains, the least of each, members a chain chooses from, and chunks of each phase."""
+
+    groups: int = 4
+    each: int = 16
+    fresh: int = 15
+    temper: int = 6
+    blend: int = 4
+    settle: int = 4
+    tune: int = 4
+    keep: int = 12
+
+
+CURVES, FIELDS = Effort(), Effort(2, 12, 3, 3, 2, 2, 2, 6)  # solutions of fields are dear
 
 
 class Stored(eqx.Module):
@@ -108,22 +123,26 @@ class Draws(NamedTuple):
     rhat: Float[np.ndarray, " system"]
 
 
-def infer(target: Likelihood, model: Any, stored: Stored, wide: Independent, seed: int = 0) -> Draws:
+def infer(
+    target: Likelihood, model: Any, stored: Stored, wide: Independent, seed: int = 0, effort: Effort = CURVES
+) -> Draws:
     """The posterior of every newcomer; `model` is what the target's forward model needs beside theta."""
-    stages = _stages()
-    state, factor = _begin(target, model, stored, wide, jr.key(seed))
-    for stage in stages[:-KEEP]:
-        state, theta, _ = _chunk(target, model, stored, wide, state, factor, stage)
+    stages = _stages(effort)
+    if target.value.shape[0] >= MANY:
+        effort = effort._replace(groups=2)
+    state, factor = _begin(target, model, stored, wide, jr.key(seed), effort)
+    for stage in stages[: -effort.keep]:
+        state, theta, _ = _chunk(target, model, stored, wide, state, factor, stage, effort.fresh)
         factor = _pooled(theta) if bool(stage.warming[-1]) else factor
     kept: list[tuple[np.ndarray, np.ndarray]] = []
     while True:
-        for stage in stages[-KEEP:]:
-            state, theta, index = _chunk(target, model, stored, wide, state, factor, stage)
+        for stage in stages[-effort.keep :]:
+            state, theta, index = _chunk(target, model, stored, wide, state, factor, stage, effort.fresh)
             kept.append((np.asarray(theta[1::2]), np.asarray(index[1::2])))
         draws, which = (np.concatenate(parts) for parts in zip(*kept))
         rhat = _rhat(draws.reshape(len(draws), -1, *draws.shape[3:])).max(axis=-1)
         enough = rhat.max() < RHAT or len(rhat) >= MANY  # of very many, one is always the worst
-        if enough or len(kept) > EXTEND * KEEP:
+        if enough or len(kept) > EXTEND * effort.keep:
             return Draws(draws.reshape(-1, *draws.shape[3:]), which.reshape(-1, which.shape[-1]), rhat)
 
 
@@ -136,16 +155,17 @@ def _rhat(draws: np.ndarray) -> np.ndarray:
 
 
 @eqx.filter_jit
-def _begin(target: Likelihood, model: Any, stored: Stored, wide: Independent, key: PRNGKeyArray) -> tuple[State, Array]:
+def _begin(
+    target: Likelihood, model: Any, stored: Stored, wide: Independent, key: PRNGKeyArray, effort: Effort
+) -> tuple[State, Array]:
     """Chains from the wide prior, and their covariance."""
     systems, count = target.value.shape[0], wide.mean.shape[0]
-    groups = 4 if systems < MANY else 2
-    shape = (groups, max(EACH, 2 * (count + 2)), systems)
+    shape = (effort.groups, max(effort.each, 2 * (count + 2)), systems)
     key_start, key_chains = jr.split(key)
     uniform, which = uniforms(key_start, (*shape, count), shape)
     position = wide.scatter((), normal(uniform).reshape(-1, count)).reshape(*shape, count)
     index = jnp.minimum((which * stored.count).astype(int), stored.count - 1)
-    keys, steps = jr.split(key_chains, groups), jnp.zeros((groups, systems))
+    keys, steps = jr.split(key_chains, shape[0]), jnp.zeros((shape[0], systems))
     state = State(keys, _blank(target, model, position), index, steps)
     return state, cholesky(ensemble_covariance(position))
 
@@ -159,13 +179,13 @@ def _pooled(
     return cholesky(ensemble_covariance(together))
 
 
-def _stages() -> list[Stage]:
+def _stages(effort: Effort) -> list[Stage]:
     """Chunk by chunk; the factor that a chunk of settling finds is frozen from the first chunk of tuning on."""
-    chunks = TEMPER + BLEND + SETTLE + TUNE + KEEP
+    tuning = effort.temper + effort.blend + effort.settle
+    keeping, chunks = tuning + effort.tune, tuning + effort.tune + effort.keep
     now = np.arange(chunks * CHUNK + 1) / CHUNK
-    temperature = FIRST_TEMPERATURE ** (1 - np.minimum(1.0, now / TEMPER))
-    blend = np.clip((now - TEMPER) / BLEND, 0.0, 1.0)
-    tuning, keeping = TEMPER + BLEND + SETTLE, chunks - KEEP
+    temperature = FIRST_TEMPERATURE ** (1 - np.minimum(1.0, now / effort.temper))
+    blend = np.clip((now - effort.temper) / effort.blend, 0.0, 1.0)
     rate = np.where(now < tuning, 0.15, np.where(now < keeping, 0.15 / (1 + 2 * np.maximum(0.0, now - tuning)), 0.0))
     columns = temperature[:-1], temperature[1:], blend[:-1], blend[1:], rate[:-1]
     parts = [np.split(column, chunks) for column in (*columns, now[:-1] < tuning)]
@@ -184,7 +204,14 @@ def _blank(target: Likelihood, model: Any, position: Array) -> Ensemble:
 
 @eqx.filter_jit
 def _chunk(
-    target: Likelihood, model: Any, stored: Stored, wide: Independent, state: State, factor: Array, stages: Stage
+    target: Likelihood,
+    model: Any,
+    stored: Stored,
+    wide: Independent,
+    state: State,
+    factor: Array,
+    stages: Stage,
+    fresh: int,
 ) -> tuple[State, Array, Array]:
     def iteration(state: State, now: Stage) -> tuple[State, tuple[Array, Array]]:
         keys, key_move, key_rest = jnp.moveaxis(jax.vmap(lambda key: jr.split(key, 3))(state.keys), 1, 0)
@@ -215,8 +242,14 @@ def _chunk(
 
     # Fresh members come from the population itself: not before it is in its place.
     settled = (stages.temperature[0] == 1) & (stages.blend[0] == 1)
-    keys, fresh = jnp.moveaxis(jax.vmap(jr.split)(state.keys), 1, 0)
-    ensemble, index = _among_members(target, model, stored, wide, fresh, state.ensemble, state.which, settled)
+    keys, others = jnp.moveaxis(jax.vmap(jr.split)(state.keys), 1, 0)
+    ensemble, index = lax.cond(
+        settled,
+        lambda chains, which: _among_members(target, model, stored, wide, others, chains, which, fresh),
+        lambda chains, which: (chains, which),
+        state.ensemble,
+        state.which,
+    )
     state = State(keys, ensemble, index, state.log_step)
     state, (theta, index) = lax.scan(iteration, state, stages)
     return state, theta, index
@@ -230,12 +263,12 @@ def _among_members(
     keys: GroupKeys,
     ensemble: Ensemble,
     index: Array,
-    settled: Array,
+    many: int,
 ) -> tuple[Ensemble, Array]:
     """Theta and draw of each newcomer, chosen by likelihood among its own and some of fresh members."""
     groups, each, systems, count = ensemble.position.shape
-    shape = (FRESH, each, systems)
-    which, place, tie = jax.vmap(lambda key: uniforms(key, shape, (*shape, count), (1 + FRESH, each, systems)))(keys)
+    shape = (many, each, systems)
+    which, place, tie = jax.vmap(lambda key: uniforms(key, shape, (*shape, count), (1 + many, each, systems)))(keys)
     draw = jnp.minimum((which * stored.count).astype(index.dtype), stored.count - 1)
     noise = normal(place)
     if stored.center is None:
@@ -243,7 +276,7 @@ def _among_members(
     else:
         theta = stored.member(draw, noise)
     found = init(theta.reshape(groups, -1, systems, count), lambda position: target.evaluate(position, model))
-    fresh = jax.tree.map(lambda a: a.reshape(groups, FRESH, each, *a.shape[2:]), found)
+    fresh = jax.tree.map(lambda a: a.reshape(groups, many, each, *a.shape[2:]), found)
     both, draws = jax.tree.map(
         lambda own, other: jnp.concatenate([own[:, None], other], axis=1), (ensemble, index), (fresh, draw)
     )
@@ -253,7 +286,7 @@ def _among_members(
         away = (both.position - wide.mean) ** 2 / wide.variance
         loglik += wide.log_prior(both.position.reshape(-1, count), ())[0].reshape(draws.shape) + 0.5 * away.sum(axis=-1)
     loglik = jnp.where(jnp.isnan(loglik), -jnp.inf, loglik)
-    chosen = jnp.where(settled, jnp.argmax(loglik - jnp.log(-jnp.log(tie)), axis=1), 0)[:, None]
+    chosen = jnp.argmax(loglik - jnp.log(-jnp.log(tie)), axis=1)[:, None]
 
     def pick(a: Array) -> Array:
         return jnp.take_along_axis(a, chosen.reshape(*chosen.shape, *(1,) * (a.ndim - 4)), axis=1)[:, 0]

@@ -10,9 +10,9 @@ import jax.random as jr
 import numpy as np
 import pandas as pd
 
-from ..diagnose import LEVEL, Belongs, belongs
+from ..diagnose import DEAR, LEVEL, MOST, Belongs, belongs
 from ..forward import likelihood
-from ..learning import Stored, infer_newcomers
+from ..learning import CURVES, FIELDS, Stored, infer_newcomers
 from ..population import alone
 from ..problem import DataError, Observations, Problem, bind, extended, match, read_table
 from ..show import Forecast
@@ -31,9 +31,10 @@ def welcome(fleet: Fleet, table: Any, until: float | None, seed: int = 0, inputs
     problem = bind(problem, data)
     stored, wide = fleet.stored(data), alone(fleet.problem.parameters)
     target, laws = likelihood(problem, data), fleet.laws()
-    draws = infer_newcomers(target, target.model(laws), stored, wide, seed)
+    effort, members = (CURVES, MOST) if len(problem.axes) == 1 else (FIELDS, DEAR)
+    draws = infer_newcomers(target, target.model(laws), stored, wide, seed, effort)
     reference = stored if fleet.hierarchical else _as_population(wide, stored, len(data.systems))
-    found = belongs(target, target.model(laws), reference, jnp.asarray(draws.theta[-1], float), seed)
+    found = belongs(target, target.model(laws), reference, jnp.asarray(draws.theta[-1], float), seed, members)
     log_sigma = None
     if stored.log_sigma is not None:
         log_sigma = np.where(not_stated(data), np.asarray(stored.log_sigma)[draws.which], np.nan)

@@ -44,11 +44,11 @@ def _panels(view: Forecast) -> list[tuple[str, str, float | None]]:
     panels: list[tuple[str, str, float | None]] = []
     each = max(1, PANELS // (len(systems) * len(quantities)))
     for system in systems:
-        # Where it was observed most, else spread over the field.
+        # Where it was observed, spread over the field.
         seen = view.observed[view.observed["system"] == system][view.axes[1]].to_numpy()
-        nearest = np.abs(seen[:, None] - nodes).argmin(axis=1)
-        often = [at for at, _ in sorted(zip(*np.unique(nearest, return_counts=True)), key=lambda pair: -pair[1])]
-        panels += [(system, quantity, float(nodes[at])) for at in sorted(often[:each]) for quantity in quantities]
+        places = np.unique(np.abs(seen[:, None] - nodes).argmin(axis=1))
+        shown = nodes[places[evenly(len(places), each)]]
+        panels += [(system, quantity, float(x)) for x in shown for quantity in quantities]
     return panels[:PANELS]
 
 
