@@ -31,6 +31,7 @@ def test_fields():
         assert problem.law_inputs() == {"f": ("u",)}
 
 
+@pytest.mark.usefixtures("hardly_optimised")
 def test_problem():
     sizes = {"chains": 16, "groups": 2, "iterations": 4, "settle": 0, "draws": 2, "thin": 1, "extend": 0, "chunk": 2}
     names = run("problem.md", sizes=sizes | {"progress": False, "devices": 1})

@@ -11,7 +11,7 @@ import numpy as np
 
 from .diagnose import confounded
 from .learning import Run, make_settings
-from .problem import Observations, Problem, prepare, read_table
+from .problem import Observations, Problem, read_table
 from .result import Result, check_names, collect
 
 LEAST_SHARE = 0.02  # of the span that data should cover
@@ -72,7 +72,7 @@ def _data(run: Run) -> str:
 def _cost(run: Run) -> str:
     """From one evaluation of all chains; learning takes two and a slope."""
     setup = run.setup
-    model = jax.jit(lambda: setup.model(prepare(run.laws, run.ranges), run.learned.surrogate))()
+    model = jax.jit(lambda: setup.model(run.views, run.learned.surrogate))()
     position = run.chains.ensemble.position.reshape(-1, *run.chains.ensemble.position.shape[2:])
     program = jax.jit(lambda x: setup.blocks.evaluate(setup.likelihood, model, x)).lower(position).compile()
     jax.block_until_ready(program(position))
@@ -115,7 +115,7 @@ def _places(run: Run) -> list[str]:
 
 def _expected(run: Run) -> list[str]:
     """Data far outside of what the priors expect."""
-    exact, laws, theta = run.setup.exact, prepare(run.laws, run.ranges), run.theta()[:, 0]
+    exact, laws, theta = run.setup.exact, run.views, run.theta()[:, 0]
     draws = np.asarray(jax.jit(lambda t: exact.family.link(exact.predict(t, exact.model(laws))))(theta), float)
     draws = np.where(np.isfinite(draws), draws, np.nan)
     with warnings.catch_warnings():

@@ -151,7 +151,7 @@ def test_noise_that_is_not_given_is_inferred_and_that_is_said(closura, files, ta
     code, out, err = closura("fit", quiet, "--data", table, "--out", "run", *few)
     assert code == 1
     assert "note: noise of u: not given, inferred; before data log-normal about" in err
-    assert "noise (standard deviation)  u " in out
+    assert "sigma of u " in out
 
 
 def test_systems_are_for_synthetic_data(refused, table):

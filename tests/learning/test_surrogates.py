@@ -134,17 +134,10 @@ def test_defaults_and_presets():
 
 
 def test_the_papers_settings_run(fleet):
-    """A smoke test: its networks on three systems, two iterations, fewer chains."""
-    settings = make_settings(
-        {
-            "forward": "fno-supervised",
-            "preset": "paper",
-            "iterations": 2,
-            "draws": 2,
-            "gradient_chains": 2,
-            "chains": 40,
-        }
-    )
+    """A smoke test: smaller networks on three systems, two iterations, fewer chains."""
+    few = {"iterations": 2, "draws": 2, "gradient_chains": 2, "chains": 40}
+    few |= {"network": {"width": 6, "modes": 4, "depth": 2}}
+    settings = make_settings({"forward": "fno-supervised", "preset": "paper"} | few)
     run = Run(mass_damper.problem, fleet[0], settings)
     step = float(np.exp(np.asarray(run.chains.log_step)).max())
     finish(run)

@@ -90,11 +90,11 @@ def test_slices_keep_a_lopsided_density():
     for width in (0.5, 40.0):
 
         def one(x, key, width=width):
-            uniform = jr.uniform(key, (CHAINS, NUMBERS), minval=1e-30)
+            uniform = jr.uniform(key, (2 * CHAINS, NUMBERS), minval=1e-30)
             x = jax.vmap(lambda u, x: slice_draw(u, x, lambda y: 3 * y - jnp.exp(y), width))(uniform, x)
             return x, jnp.stack([jnp.mean(jnp.exp(x)), jnp.mean(jnp.exp(2 * x))])
 
-        start = jnp.log(jr.gamma(jr.key(0), 3.0, (CHAINS,)))
+        start = jnp.log(jr.gamma(jr.key(0), 3.0, (2 * CHAINS,)))
         series = np.asarray(jax.jit(lambda s: jax.lax.scan(one, s, jr.split(jr.key(1), 200))[1])(start))
         blocks = series.reshape(10, 20, 2).mean(axis=1)
         error = blocks.std(axis=0, ddof=1) / np.sqrt(10)

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -47,4 +48,9 @@ def closure_mse_visited(law: Any, true_law: Any, inputs: np.ndarray, most: int =
 
 def on_points(law: Any, points: Any) -> np.ndarray:
     """A law at (point, input)."""
-    return np.asarray(jax.vmap(lambda x: law(*x))(jnp.asarray(points, float)))
+    return np.asarray(_on_points(law, jnp.asarray(points, float)))
+
+
+@eqx.filter_jit
+def _on_points(law: Any, points: Any) -> Any:
+    return jax.vmap(lambda x: law(*x))(points)

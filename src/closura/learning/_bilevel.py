@@ -17,6 +17,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
+import numpy as np
 import optax
 from jax import lax
 from jaxtyping import Array, Float, Int
@@ -52,7 +53,7 @@ OPTIMISER = optax.scale_by_adam(eps_root=1e-16)
 
 def begin(weights: Any) -> Trained:
     empty = jax.eval_shape(OPTIMISER.init, weights)
-    return Trained(weights, jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), empty), jnp.zeros(()))
+    return Trained(weights, jax.tree.map(lambda x: jnp.asarray(np.zeros(x.shape, x.dtype)), empty), jnp.zeros(()))
 
 
 def improve(trained: Trained, gradient: Any, rate: Array | float) -> Trained:

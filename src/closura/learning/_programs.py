@@ -145,6 +145,9 @@ def with_weights(closures: dict[str, Any], weights: dict[str, Any]) -> dict[str,
     }
 
 
+views_of = eqx.filter_jit(prepare)  # where nothing around it is compiled
+
+
 def learn(
     setup: Setup, chains: Chains, learned: Learned, ranges: dict[str, Range], schedule: Schedule
 ) -> tuple[Chains, Learned, Log]:

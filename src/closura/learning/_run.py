@@ -19,7 +19,7 @@ from jaxtyping import Array
 
 from ..forward import Fit, Likelihood, likelihood, trainable, unknown_noise
 from ..population import Sharing, normal, population, uniforms
-from ..problem import Adaptive, Observations, Problem, Range, as_seen, prepare
+from ..problem import Observations, Problem, Range, as_seen, prepare
 from ..sampling import BLOCKS, Ensemble, convergence, factors, init
 from ._bilevel import AXIS, begin
 from ._plan import adaptations, learning_rates, make_plan, temperatures
@@ -34,6 +34,7 @@ from ._programs import (
     Setup,
     learn,
     sample,
+    views_of,
     weights_of,
     with_weights,
 )
@@ -43,6 +44,7 @@ from ._start import (
     SURVEY_POINTS,
     check_blocks,
     check_physics,
+    device_count,
     effects_of,
     finite_rows,
     outside_share,
@@ -84,11 +86,11 @@ class Run:
         )
         check_physics(target.forward, laws)
         network, replay = start_surrogate(
-            seen.forward, target.forward, prior, prepare(laws, self.ranges), theta[:, : settings.replay], key_network
+            seen.forward, target.forward, prior, views_of(laws, self.ranges), theta[:, : settings.replay], key_network
         )
         surrogate, frame = eqx.partition(network, trainable(network))
         self.setup = Setup(seen, target, prior, laws, frame, scale, settings)
-        self.mesh = Mesh(np.array(jax.devices()[: self._device_count()]), (AXIS,))
+        self.mesh = Mesh(np.array(jax.devices()[: device_count(problem, settings)]), (AXIS,))
         position, phi = self.setup.blocks.pack(theta, phi)
         self.learned = Learned(begin(weights_of(laws)), begin(surrogate))
         log_sigma = None
@@ -191,12 +193,12 @@ class Run:
         theta, phi = jax.vmap(jax.vmap(draw))(*map(normal, stream))
         position = BLOCKS[self.settings.blocks](prior, systems).pack(theta, phi)[0]
         shared = prior.shared if isinstance(prior, Sharing) else None
-        blocks = position.shape[2] + (shared is not None)
-        log_step = jnp.full((groups, blocks), jnp.log(self.settings.step_size or 0.3))
+        size = groups, position.shape[2] + (shared is not None)
+        log_step = jnp.full(size, jnp.log(self.settings.step_size or 0.3))
         return theta, phi, keys[1:], log_step, factors(position, shared, plain=True)
 
     def _blank(self, position: Array, target: Likelihood) -> Ensemble:
-        """Nothing is evaluated yet: the first iteration does that."""
+        """Nothing is evaluated yet."""
         none = jnp.full(position.shape[:3], -jnp.inf, position.dtype)
         fit: Any = (none, jnp.zeros_like(position))
         exact: Any = none
@@ -205,12 +207,6 @@ class Run:
             square = jnp.full((*position.shape[:3], terms), jnp.inf, position.dtype)
             fit, exact = Fit(square, jnp.zeros((*square.shape, position.shape[-1]))), Fit(square, None)
         return Ensemble(position, fit, exact if self.settings.corrected else None)
-
-    def _device_count(self) -> int:
-        available = min(self.settings.devices or len(jax.devices()), len(jax.devices()))
-        if isinstance(getattr(self.problem, "integrator", None), Adaptive):
-            available = 1
-        return max(n for n in range(1, available + 1) if self.settings.groups % n == 0)
 
     def spread(self, tree: Any) -> Any:
         return jax.device_put(tree, NamedSharding(self.mesh, GROUPS))
@@ -222,7 +218,7 @@ class Run:
 
     def _refresh(self) -> None:
         """First likelihoods of a run that learns nothing (with a law to learn every iteration does this)."""
-        model = self.setup.model(prepare(self.laws, self.ranges), self.learned.surrogate)
+        model = self.setup.model(self.views, self.learned.surrogate)
         evaluate = jax.jit(lambda x: self.setup.blocks.evaluate(self.setup.likelihood, model, x))
         self.chains = self.spread(self.chains._replace(ensemble=init(self.chains.ensemble.position, evaluate)))
 
@@ -236,7 +232,7 @@ class Run:
         Chains on a surrogate do not notice what becomes of the law: whether it can still be solved is asked of the solver.
         """
         weights = jax.tree.leaves(self._weights)
-        if not all(bool(jnp.all(jnp.isfinite(w))) for w in weights):
+        if not all(np.isfinite(w).all() for w in jax.device_get(weights)):
             return True
         if self.network is None:
             return bool(weights) and bool(np.isfinite(log.loglik[0])) and not np.isfinite(log.loglik[-1])
@@ -299,6 +295,11 @@ class Run:
     def laws(self) -> dict[str, Any]:
         """The closures with their current weights."""
         return with_weights(self.setup.closures, self.learned.law.weights)
+
+    @property
+    def views(self) -> dict[str, Any]:
+        """The closures as solvers call them."""
+        return views_of(self.laws, self.ranges)
 
     @property
     def network(self) -> Any:
@@ -388,7 +389,7 @@ class Run:
         return finite_rows(seen)
 
     def outside(self) -> dict[str, float]:
-        return outside_share(self.laws, prepare(self.laws, self.ranges), self.visited())
+        return outside_share(self.laws, self.views, self.visited())
 
 
 def _by_chain(draws: np.ndarray) -> np.ndarray:

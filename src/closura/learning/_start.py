@@ -13,6 +13,7 @@ from jaxtyping import Array, PRNGKeyArray
 from ..forward import Units, solve_many
 from ..population import Effects
 from ..problem import (
+    Adaptive,
     Closure,
     DataError,
     Elliptic,
@@ -44,6 +45,14 @@ def check_blocks(problem: Problem, settings: Settings, scale: bool, effects: boo
     asked = " or ".join(what for what, here in beyond.items() if here)
     if settings.blocks == "joint" and asked:
         raise SettingsError(f"blocks='joint' is the published sampler, which knows no {asked}; use blocks='system'")
+
+
+def device_count(problem: Problem, settings: Settings) -> int:
+    """Devices over which the groups can be spread."""
+    available = min(settings.devices or len(jax.devices()), len(jax.devices()))
+    if isinstance(getattr(problem, "integrator", None), Adaptive):
+        available = 1
+    return max(n for n in range(1, available + 1) if settings.groups % n == 0)
 
 
 def effects_of(problem: Problem, data: Observations) -> Effects | None:
@@ -193,7 +202,9 @@ def start_surrogate(
     known = [jnp.asarray(numbers, float) for numbers in solver.problem.parameters.given.units]
     center, spread = (jnp.concatenate(both) for both in zip((mean, jnp.sqrt(variance)), known))
     units = Units(center, spread, jnp.asarray(np.where(scale > 0, scale, 1.0), float))
-    return forward.build(units, key), Replay(theta, paths if forward.labelled else None, jnp.zeros(len(theta), int))
+    return eqx.filter_jit(forward.build)(units, key), Replay(
+        theta, paths if forward.labelled else None, jnp.zeros(len(theta), int)
+    )
 
 
 def _with_constant_laws(

@@ -16,7 +16,7 @@ from ..diagnose import Truth, check_table, closure_mse, closure_mse_visited, jud
 from ..forward import solve_many
 from ..learning import Run
 from ..population import correlation_factor
-from ..problem import Closure, Known, Problem, ProblemError, prepare, unit_scaling
+from ..problem import Closure, Known, Problem, ProblemError, unit_scaling
 from ._law import Law, closure_view, support_of
 from ._ppc import replicate, residual_views
 from ._reading import reading_error
@@ -194,7 +194,7 @@ def _paths(run: Run, truth: Truth | None) -> dict[str, Any]:
         paths = jax.vmap(lambda t, s: quantities(problem, t, s))(flat, solve_many(forward, flat, laws))
         return paths.reshape(*theta.shape[:-1], *paths.shape[1:])
 
-    laws = prepare(run.laws, run.ranges)
+    laws = run.views
     fit = np.asarray(solve(jnp.asarray(chosen), laws))
     paths: dict[str, Any] = {"draws": chosen, "fit": fit, "truth": None, "visited_truth": {}}
     true_laws = {} if truth is None else truth.laws or {}

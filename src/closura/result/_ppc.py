@@ -12,7 +12,7 @@ import xarray as xr
 
 from ..forward import Family
 from ..learning import Run
-from ..problem import Observations, prepare
+from ..problem import Observations
 from ..show import ResidualView, evenly
 
 LEAST, MOST, NUMBERS = 100, 200, 4_000_000
@@ -77,7 +77,7 @@ def replicate(run: Run) -> Replicas:
         return likelihood.family.link(likelihood.predict(theta, likelihood.model(laws)))
 
     chosen = jnp.asarray(theta[some].reshape(-1, *theta.shape[2:]))
-    predicted = np.asarray(predict(target, chosen, prepare(run.laws, run.ranges)), float)
+    predicted = np.asarray(predict(target, chosen, run.views), float)
     sigma = data.sigma
     if log_sigma is not None:
         inferred = np.exp(log_sigma[some]).reshape(-1, log_sigma.shape[-1]).astype(float)[:, data.quantity]

@@ -10,7 +10,7 @@ import numpy as np
 from ..diagnose import SurrogateError, Truth
 from ..forward import solve_many
 from ..learning import Run
-from ..problem import Problem, prepare
+from ..problem import Problem
 
 FIGURES = ("surrogate_mse", "solver_mse", "surrogate_fit_mse", "surrogate_error", "surrogate_error_worst")
 
@@ -33,7 +33,7 @@ def spot_check(
     if network is None:
         return dict.fromkeys(FIGURES), None
     seen, exact, draws = run.setup.likelihood, run.setup.exact, jnp.asarray(paths["draws"])
-    laws, sigma = prepare(run.laws, run.ranges), run.sigma()
+    laws, sigma = run.views, run.sigma()
 
     @eqx.filter_jit
     def on_grid(network: Any, theta: Any) -> Any:

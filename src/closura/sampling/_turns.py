@@ -1,5 +1,6 @@
 """What moves in one iteration, in turn: every system on its own, then what all of them share."""
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -83,6 +84,7 @@ def turns(
     return Ensemble(position, *as_many((moved.fit, moved.exact))), joined
 
 
+@partial(jax.jit, static_argnames=("shared", "shrink", "plain"))
 def factors(
     position: Float[Array, "group chain block dim"], shared: Shared = None, shrink: bool = True, plain: bool = False
 ) -> tuple[Array, Array | None]:
