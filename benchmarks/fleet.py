@@ -67,10 +67,9 @@ def main(seeds: int, systems: int) -> None:
             metrics, wall = command(problem, "--data", str(folder), "--no-cache", "--set", "population=full")
             rows.append(_row(f"ragged, full, unknown noise; seed {seed}", metrics, wall, wall / plain))
             print(f"<!-- {rows[-1]} {metrics['warnings']} -->", flush=True)
-    mean = [float(np.mean([row[i] for row in rows[1:]])) for i in (1, 2)]
-    worst = max(row[3] for row in rows[1:])
-    rows.append(["mean (worst R-hat)", *mean, worst, "", float(np.mean([row[5] for row in rows[1:]])), ""])
-    rows[-1][6] = float(np.mean([row[6] for row in rows[1:-1]]))
+    coverage, error, rhat, ess, wall, ratio = zip(*(row[1:] for row in rows[1:]))
+    means = [float(np.mean(figures)) for figures in (coverage, error, wall, ratio)]
+    rows.append(["mean (worst R-hat and ESS)", *means[:2], max(rhat), min(ess), *means[2:]])
     print(table(["fleet", "coverage", "theta MSE", "R-hat", "ESS", "command s", "of the first"], rows))
     print("\nAims: coverage 92-98 %, R-hat < 1.01, at most 3 x the first.")
 

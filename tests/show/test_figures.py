@@ -203,3 +203,10 @@ def test_fields_show_truth_fit_and_their_difference_with_the_places_of_the_data(
     if change is None:
         difference = panels[2].collections[0].get_array()
         np.testing.assert_allclose(difference, -0.02)
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_shared_parameter_has_no_density(view):
+    shared = replace(view, tau=np.where(np.arange(view.tau.shape[-1]) == 1, 0.0, view.tau))
+    assert str(texts(population(shared))).count("shared: the same in all systems") == 1
+    assert "shared" not in str(texts(population(view)))

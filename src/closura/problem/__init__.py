@@ -33,7 +33,7 @@ from ._priors import TruncatedNormal as TruncatedNormal
 from ._priors import Uniform as Uniform
 from ._problem import Problem as Problem
 from ._problem import as_seen as as_seen
-from ._problem import bind as bind
+from ._problem import bound_to as bound_to
 from ._problem import match as match
 from ._problem import place_names as place_names
 from ._schemes import Dirichlet as Dirichlet

@@ -107,7 +107,7 @@ def as_seen(problem: Problem, data: Observations) -> tuple[Problem, Observations
             f"the table holds {total} observation{'s' * (total != 1)} in all, not more than the {len(problem.parameters)} "
             f"parameters of one system ({', '.join(problem.parameters.names)}); add data, or fix some parameters"
         )
-    return bind(problem, matched), matched
+    return bound_to(problem, matched), matched
 
 
 def match(problem: Problem, data: Observations) -> Observations:
@@ -119,7 +119,7 @@ def match(problem: Problem, data: Observations) -> Observations:
     return data.matched(problem.observed, bounds, problem.sigma, constants, signals)
 
 
-def bind(problem: Problem, matched: Observations) -> Problem:
+def bound_to(problem: Problem, matched: Observations) -> Problem:
     """The problem with what (matched) data tell of each system."""
     parameters, given = with_defaults(problem, matched), problem.parameters.given
     if given:

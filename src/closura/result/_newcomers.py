@@ -14,7 +14,7 @@ from ..diagnose import DEAR, LEVEL, MOST, Belongs, belongs
 from ..forward import likelihood
 from ..learning import CURVES, FIELDS, Stored, infer_newcomers
 from ..population import alone
-from ..problem import DataError, Observations, Problem, bind, extended, match, read_table
+from ..problem import DataError, Observations, Problem, bound_to, extended, match, read_table
 from ..show import Forecast
 from ._fleet import Fleet, not_stated, summary_of
 from ._predict import beyond_support, grid_for, noise_sizes, pushed, some_draws, summarised
@@ -28,7 +28,7 @@ def welcome(fleet: Fleet, table: Any, until: float | None, seed: int = 0, inputs
     """Infer each newcomer on its own, the population and the law being what they are."""
     problem = fleet.problem if until is None else extended(fleet.problem, until)
     data = matched(problem, table, inputs)
-    problem = bind(problem, data)
+    problem = bound_to(problem, data)
     stored, wide = fleet.stored(data), alone(fleet.problem.parameters)
     target, laws = likelihood(problem, data), fleet.laws()
     effort, members = (CURVES, MOST) if len(problem.axes) == 1 else (FIELDS, DEAR)

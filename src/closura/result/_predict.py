@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from ..forward import FAMILIES, likelihood
-from ..problem import DataError, Observations, Prior, Problem, bind, extended
+from ..problem import DataError, Observations, Prior, Problem, bound_to, extended
 from ._fleet import Fleet
 from ._law import Law
 
@@ -25,7 +25,7 @@ COLUMNS = ("mean", "sd", "2.5%", "97.5%", "measured 2.5%", "measured 97.5%")
 def predict(fleet: Fleet, times: Any = None, until: float | None = None) -> pd.DataFrame:
     """The systems of the fit themselves."""
     problem, places = grid_for(fleet.problem, times, until)
-    problem = problem if problem is fleet.problem else bind(problem, fleet.data)  # signals may go on for longer
+    problem = problem if problem is fleet.problem else bound_to(problem, fleet.data)  # signals may go on for longer
     theta, chosen = some_draws(fleet.theta, len(fleet.data.systems) * len(places) * len(problem.observed))
     inferred = fleet.log_sigma
     sizes = noise_sizes(fleet, fleet.data, None if inferred is None else inferred[chosen, None])

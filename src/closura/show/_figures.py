@@ -165,6 +165,9 @@ def _density(axes: Axes, view: View, index: int) -> None:
         means = view.theta[..., index].mean((0, 1))
         axes.hist(means, min(20, 2 + len(means) // 3), color=BLUE, alpha=0.3, label="spread of estimates")
         return
+    if view.tau is not None and not view.tau[..., index].any():
+        axes.text(0.5, 0.4, "shared: the same in all systems", transform=axes.transAxes, ha="center", color="0.4")
+        return
     x, (low, mean, high) = view.population_density(index)
     axes.plot(x, mean, color=BLUE, linewidth=1.8, label="inferred population")
     axes.fill_between(x, low, high, color=BLUE, alpha=0.2, linewidth=0, label="its 95 % band")
