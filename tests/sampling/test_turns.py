@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from closura.population import Independent, Sharing
-from closura.sampling import Ensemble, Weigh, factors, init, turns
+from closura.sampling import Ensemble, Weigh, factors, init, jump, turns
 
 SYSTEMS, SHARED = 3, (False, True, False)
 POPULATION = Sharing(
@@ -53,7 +53,9 @@ def posterior():
     return covariance @ pull, covariance, place
 
 
-def z_scores(covariance, shared=SHARED, groups=200, chains=8, steps=500, evaluate=likelihood, correct=None):
+def z_scores(
+    covariance, shared=SHARED, groups=200, chains=8, steps=500, evaluate=likelihood, correct=None, jumps=False
+):
     mean, truth, place = posterior()
     start = mean + jr.normal(jr.key(0), (groups, chains, len(mean))) @ np.linalg.cholesky(truth).T
     position = start[..., place]
@@ -74,6 +76,10 @@ def z_scores(covariance, shared=SHARED, groups=200, chains=8, steps=500, evaluat
             correct=correct,
             weigh=Weigh(),
         )
+        if jumps:
+            keys = jr.split(jr.fold_in(key, 1), groups)
+            state, jumped = jump(keys, state, (), evaluate, prior, shared=shared, correct=correct)
+            assert jumped.acceptance.shape == (groups, chains, SYSTEMS)
         flat = state.position.reshape(groups, chains, -1)[..., [0, 2, 3, 5, 6, 8, 1]] - mean
         numbers = jnp.mean(flat, axis=1), jnp.einsum("gci,gcj->gij", flat, flat) / chains
         return state, (*numbers, jnp.mean(info.acceptance, axis=(0, 1)), jnp.ptp(state.position[..., 1], axis=2).max())
@@ -92,15 +98,16 @@ def z_scores(covariance, shared=SHARED, groups=200, chains=8, steps=500, evaluat
     return (numbers.mean(axis=0) - expected) / error, error[: len(mean)] / np.sqrt(np.diag(truth))
 
 
-@pytest.mark.parametrize("covariance", ["halves", "frozen"])
-def test_the_posterior_is_kept(covariance):
-    z, error = z_scores(covariance)
+@pytest.mark.parametrize(("covariance", "jumps"), [("halves", False), ("frozen", False), ("frozen", True)])
+def test_the_posterior_is_kept(covariance, jumps):
+    z, error = z_scores(covariance, jumps=jumps)
     assert np.abs(z).max() < 4.5  # of 35 numbers, one in several thousand runs
     assert error.max() < 0.02, "a bias of a tenth of a standard deviation would be seen"
 
 
-def test_corrected_moves_keep_it_too():
-    z, _ = z_scores("halves", evaluate=surrogate, correct=lambda theta: likelihood(theta)[0])
+@pytest.mark.parametrize("jumps", [False, True])
+def test_corrected_moves_keep_it_too(jumps):
+    z, _ = z_scores("halves", evaluate=surrogate, correct=lambda theta: likelihood(theta)[0], jumps=jumps)
     assert np.abs(z).max() < 4.5
 
 

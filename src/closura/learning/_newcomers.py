@@ -25,7 +25,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from ..forward import Fit, Likelihood
 from ..population import Independent, normal, uniforms
-from ..sampling import Ensemble, GroupKeys, Weigh, adapt, cholesky, ensemble_covariance, init, step
+from ..sampling import Ensemble, GroupKeys, Weigh, adapt, cholesky, ensemble_covariance, init, jump, step
 
 MANY = 50  # newcomers from which on a little less will do
 CANDIDATES = 16  # stored draws a chain chooses from
@@ -106,6 +106,7 @@ class Stage(NamedTuple):
     blend_next: Float[Array, "*iteration"]
     adaptation: Float[Array, "*iteration"]
     warming: Bool[Array, "*iteration"]
+    jumping: Bool[Array, "*iteration"]
 
 
 class State(NamedTuple):
@@ -188,7 +189,8 @@ def _stages(effort: Effort) -> list[Stage]:
     blend = np.clip((now - effort.temper) / effort.blend, 0.0, 1.0)
     rate = np.where(now < tuning, 0.15, np.where(now < keeping, 0.15 / (1 + 2 * np.maximum(0.0, now - tuning)), 0.0))
     columns = temperature[:-1], temperature[1:], blend[:-1], blend[1:], rate[:-1]
-    parts = [np.split(column, chunks) for column in (*columns, now[:-1] < tuning)]
+    jumping = (now[:-1] >= tuning) & (np.arange(len(now) - 1) % 2 == 0)
+    parts = [np.split(column, chunks) for column in (*columns, now[:-1] < tuning, jumping)]
     stages = [Stage(*part) for part in zip(*parts)]
     return [jax.tree.map(lambda a: jnp.asarray(a, bool if a.dtype == bool else float), stage) for stage in stages]
 
@@ -219,6 +221,13 @@ def _chunk(
         shapes = (each, CANDIDATES - 1, systems), (each, CANDIDATES, systems), (systems,)
         picked, tie, start = jax.vmap(lambda key: uniforms(key, *shapes))(key_rest)
         weigh = Weigh(lambda fit, index: _weighed(target, stored, fit, index))
+
+        def evaluate(position: Array) -> Any:
+            return target.evaluate(position, model)
+
+        def prior(position: Array, index: Array) -> tuple[Array, Array]:
+            return _prior(stored, wide, position, index, now.blend)
+
         # While warming up a chain may shape its own proposal: no draw of that is kept.
         local = cholesky(ensemble_covariance(state.ensemble.position))
         ensemble, info = step(
@@ -227,11 +236,18 @@ def _chunk(
             state.which,
             state.log_step,
             jnp.where(now.warming, local, factor),
-            lambda position: target.evaluate(position, model),
-            lambda position, index: _prior(stored, wide, position, index, now.blend),
+            evaluate,
+            prior,
             temperature=now.temperature,
             covariance="frozen",
             weigh=weigh,
+        )
+        others = jax.vmap(lambda key: jr.fold_in(key, 1))(key_move)
+        ensemble = lax.cond(
+            now.jumping,
+            lambda chains: jump(others, chains, state.which, evaluate, prior, weigh=weigh)[0],
+            lambda chains: chains,
+            ensemble,
         )
         index = jax.vmap(jax.vmap(lambda *a: _other_draw(target, stored, now, *a)))(
             picked, tie, ensemble.position, ensemble.fit, state.which

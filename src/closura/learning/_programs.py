@@ -21,7 +21,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from ..forward import Likelihood, Scale
 from ..population import Population, Sharing, normal, uniforms
 from ..problem import Range, prepare
-from ..sampling import BLOCKS, PLAIN, Ensemble, GroupKeys, Weigh, adapt, init, turns
+from ..sampling import BLOCKS, PLAIN, Ensemble, GroupKeys, Weigh, adapt, init, jump, turns
 from ._bilevel import AXIS, Bilevel, Trained, improve
 from ._settings import Settings
 
@@ -226,7 +226,8 @@ def sample(
     *,
     thin: int,
 ) -> tuple[Chains, Draws, Log]:
-    """A chunk under a frozen law and a frozen preconditioner: one evaluation a chain and step, every `thin`-th kept.
+    """A chunk under a frozen law and a frozen preconditioner: one evaluation a chain and step, every `thin`-th kept, and a
+    jump before each that is.
 
     `stale` says that the law moved since the cached likelihoods were computed.
     """
@@ -266,6 +267,20 @@ def sample(
 
     def keep(chains: Chains, rates: Array) -> tuple[Chains, tuple[Draws, Log]]:
         chains, log = lax.scan(iteration, chains, rates)
+        if settings.blocks == "system" and settings.metropolis:
+            keys, key_jump = _split(chains.keys, 2)
+            above = setup.above(chains)
+            ensemble, _ = jump(
+                key_jump,
+                chains.ensemble,
+                above,
+                evaluate,
+                setup.prior,
+                shared=setup.shared,
+                correct=correct,
+                weigh=setup.weigh,
+            )
+            chains = chains._replace(keys=keys, ensemble=ensemble)
         theta, phi = blocks.unpack(chains.ensemble.position, chains.phi)
         return chains, (Draws(theta, phi, chains.log_sigma), log)
 

@@ -50,7 +50,7 @@ class Given(BaseModel):
     )
     draws: int = Field(300, ge=1, description="draws kept from each chain")
     thin: int = Field(2, ge=1, description="iterations from one kept draw to the next")
-    extend: int = Field(3, ge=0, description="how often sampling may go on for as many draws again if not converged")
+    extend: int = Field(6, ge=0, description="how often sampling may go on for as many draws again if not converged")
     step_size: float | None = Field(
         None, gt=0, description="step of the sampler; none finds one for every block by its acceptance"
     )
@@ -154,7 +154,7 @@ _CURVES: dict[str, dict[str, Any]] = {
     "fno-physics": _FEW | {"batch": 16, "inner_steps": 32, "surrogate_rate": 1e-2},
     "pinn": _FEW | {"batch": 16, "inner_steps": 32, "surrogate_rate": 5e-3},
 }
-_FIELD = {"chains": 32, "groups": 2, "gradient_chains": 2, "iterations": 600}
+_FIELD = {"chains": 32, "groups": 2, "gradient_chains": 2, "iterations": 600, "extend": 3}
 _OPERATOR = _FIELD | {"chains": 24, "batch": 8, "inner_steps": 16, "surrogate_rate": 5e-3, "network": {"width": 16}}
 _FIELDS: dict[str, dict[str, Any]] = {
     "basis": _FIELD | {"batch": 32, "inner_steps": 16, "surrogate_rate": 5e-3},

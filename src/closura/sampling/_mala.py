@@ -18,8 +18,9 @@ from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
-from jaxtyping import Array, Bool, Float, Key, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Key, PRNGKeyArray, Shaped
 
 from ..population import normal, uniforms
 from ._ways import EVERYWHERE, Ways
@@ -105,12 +106,52 @@ def step(
         return move(noise, ensemble, phi, ways.plain(ensemble.position) if factor is None else factor)
     if covariance == "self":
         return move(noise, ensemble, phi, ways.factor(ensemble.position, shrink=False))
+    return _by_halves(lambda noise, part, phi, still: move(noise, part, phi, ways.factor(still)), noise, ensemble, phi)
+
+
+def jump(
+    keys: GroupKeys,
+    ensemble: Ensemble,
+    phi: Any,
+    evaluate: Evaluate,
+    prior: Prior,
+    *,
+    shared: tuple[bool, ...] | None = None,
+    correct: Correct | None = None,
+    weigh: Weigh = PLAIN,
+) -> tuple[Ensemble, Info]:
+    """Every chain by the difference of two chains of the other half: from one solution of its equations to another, where
+    a few data leave several. Either of the two may come first, so the proposal is as likely as its way back. Exact.
+
+    Parameters that are `shared` by all systems stay.
+    """
+    groups, chains, blocks, _ = ensemble.position.shape
+    half = chains // 2
+    noise = _noise(keys, (groups, chains, blocks, 2), lambda u: jnp.minimum((half * u).astype(int), half - 1))
+
+    def move(noise: Noise, part: Ensemble, phi: Any, still: Array) -> tuple[Ensemble, Info]:
+        there, here = (jnp.take_along_axis(still, noise.proposal[..., i, None], axis=1) for i in (0, 1))
+        away = there - here
+        proposal = part.position + (away if shared is None else jnp.where(np.array(shared), 0.0, away))
+        proposed = init(proposal, evaluate, correct)
+        (loglik, slope), (log_prior, slope_prior) = weigh.fit(proposed.fit, phi), prior(proposal, phi)
+        gain = loglik + log_prior - weigh.fit(part.fit, phi)[0] - prior(part.position, phi)[0]
+        finite = _finite(loglik, log_prior, slope + slope_prior)
+        return _decide(noise, part, proposed, phi, gain, finite, 1.0, True, weigh)
+
+    return _by_halves(move, noise, ensemble, phi)
+
+
+def _by_halves(
+    move: Callable[..., tuple[Ensemble, Info]], noise: "Noise", ensemble: Ensemble, phi: Any
+) -> tuple[Ensemble, Info]:
+    """`move(noise, part, phi, still)` of one half of the chains given where the others stand still, then of the others."""
     half = ensemble.position.shape[1] // 2
 
     def turn(state: tuple[Noise, Ensemble, Any], _: None) -> tuple[tuple[Noise, Ensemble, Any], Info]:
         moving: Any = jax.tree.map(lambda a: a[:, :half], state)
         still: Any = jax.tree.map(lambda a: a[:, half:], state)
-        moved, info = move(moving[0], moving[1], moving[2], ways.factor(still[1].position))
+        moved, info = move(*moving, still[1].position)
         # Change places: the second turn moves the other half, and leaves everyone where they were.
         after = (moving[0], moved, moving[2])
         return jax.tree.map(lambda a, b: jnp.concatenate([a, b], axis=1), still, after), info
@@ -122,15 +163,15 @@ def step(
 class Noise(NamedTuple):
     """All the randomness of a step."""
 
-    normal: Float[Array, "group chain block direction"]
+    proposal: Shaped[Array, "group chain block direction"]
     log_uniform: Float[Array, "group chain block"]
     log_uniform_second: Float[Array, "group chain block"]
 
 
-def _noise(keys: GroupKeys, shape: tuple[int, ...]) -> Noise:
+def _noise(keys: GroupKeys, shape: tuple[int, ...], made: Callable[[Array], Array] = normal) -> Noise:
     def one_group(key: PRNGKeyArray) -> Noise:
         step, first, second = uniforms(key, shape[1:], shape[1:3], shape[1:3])
-        return Noise(normal(step), jnp.log(first), jnp.log(second))
+        return Noise(made(step), jnp.log(first), jnp.log(second))
 
     return jax.vmap(one_group)(keys)
 
@@ -152,19 +193,38 @@ def _move(
     log_prior, slope = prior(part.position, phi)
     loglik, score = weigh.fit(part.fit, phi)
     drift = jnp.sqrt(0.5 * gamma) * _apply_transposed(factor, temperature * score + slope)
-    proposal = part.position + jnp.sqrt(2 * gamma) * _apply(factor, drift + noise.normal)
+    proposal = part.position + jnp.sqrt(2 * gamma) * _apply(factor, drift + noise.proposal)
     proposed = init(proposal, evaluate, correct)
     log_prior_new, slope_new = prior(proposal, phi)
     loglik_new, score_new = weigh.fit(proposed.fit, phi)
     gradient_new = temperature * score_new + slope_new
     # The noise that would lead back, in the same units: no triangular solve.
-    back = noise.normal + drift + jnp.sqrt(0.5 * gamma) * _apply_transposed(factor, gradient_new)
+    back = noise.proposal + drift + jnp.sqrt(0.5 * gamma) * _apply_transposed(factor, gradient_new)
     log_ratio = (
         temperature * (loglik_new - loglik)
         + (log_prior_new - log_prior)
-        + 0.5 * jnp.sum(noise.normal**2 - back**2, axis=-1)
+        + 0.5 * jnp.sum(noise.proposal**2 - back**2, axis=-1)
     )
-    finite = jnp.isfinite(loglik_new) & jnp.isfinite(log_prior_new) & jnp.all(jnp.isfinite(gradient_new), axis=-1)
+    finite = _finite(loglik_new, log_prior_new, gradient_new)
+    return _decide(noise, part, proposed, phi, log_ratio, finite, temperature, metropolis, weigh)
+
+
+def _finite(loglik: Array, log_prior: Array, gradient: Array) -> Array:
+    return jnp.isfinite(loglik) & jnp.isfinite(log_prior) & jnp.all(jnp.isfinite(gradient), axis=-1)
+
+
+def _decide(
+    noise: Noise,
+    part: Ensemble,
+    proposed: Ensemble,
+    phi: Any,
+    log_ratio: Array,
+    finite: Array,
+    temperature: Any,
+    metropolis: bool,
+    weigh: Weigh,
+) -> tuple[Ensemble, Info]:
+    """Accept or reject, by the log ratio of target and proposal densities."""
     # From a start that was not finite any finite proposal is accepted; a proposal that is not never is.
     log_ratio = jnp.where(finite & ~jnp.isnan(log_ratio), log_ratio, -jnp.inf)
     accept = noise.log_uniform < log_ratio if metropolis else finite
@@ -174,6 +234,7 @@ def _move(
     else:
         # From a start where `evaluate` had nothing finite, the exact likelihood alone decides.
         exact, exact_new = (weigh.exact(state.exact, phi) for state in (part, proposed))
+        loglik, loglik_new = (weigh.fit(state.fit, phi)[0] for state in (part, proposed))
         already = jnp.where(jnp.isfinite(loglik), loglik_new - loglik, 0.0)
         again = temperature * (exact_new - exact - already)
         again = jnp.where(jnp.isfinite(exact_new) & ~jnp.isnan(again), again, -jnp.inf)
