@@ -70,7 +70,7 @@ def result():
         sigma=cl.LogNormal(-1.0, 1.0),
     )
     frame = pd.DataFrame({"system": "hudson", "time": np.arange(21.0), "hare": HARE, "lynx": LYNX})
-    return cl.fit(problem, frame, hierarchy=False, progress=False)
+    return cl.fit(problem, frame, hierarchy=False, draws=1000, progress=False)  # tails are long
 
 
 def test_it_converges(result):

@@ -161,7 +161,8 @@ _FIELDS: dict[str, dict[str, Any]] = {
     "solver": _FIELD | {"chains": 24, "settle": 100, "draws": 200},
     "fno-supervised": _OPERATOR,
     "fno-physics": _OPERATOR,
-    "pinn": _FIELD | {"batch": 16, "inner_steps": 16, "surrogate_rate": 5e-3, "iterations": 1500},
+    "pinn": _FIELD
+    | {"batch": 16, "inner_steps": 16, "surrogate_rate": 5e-3, "iterations": 800, "warmup": 0.3, "polish": 0.35},
 }
 # A law that drives an evolution is many times as large as it must be to matter: it has further to go.
 _EVOLUTIONS = {kind: chosen | {"learning_rate": 1e-2, "warmup": 0.2} for kind, chosen in _FIELDS.items()}
