@@ -247,4 +247,5 @@ def view_of(
             "value": data.value[systems, places],
         }
     )
-    return Forecast(problem.axes, data.systems, problem.observed, after, before, observed, titles)
+    grid = problem.points, problem.shape, problem.triangles
+    return Forecast(problem.axes, data.systems, problem.observed, after, before, observed, titles, *grid)

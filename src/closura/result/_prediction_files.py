@@ -19,16 +19,14 @@ def save(
 
     folder = Path(folder).expanduser()
     check_out(folder, overwrite)
-    written = [name for name in FILES if name != FILES[2] or view.drawable]
 
     def write(aside: Path) -> None:
         predictions.to_csv(aside / FILES[0], index=False)
         parameters.to_csv(aside / FILES[1], index=False)
-        if view.drawable:
-            forecast(view).savefig(aside / FILES[2], dpi=130)
+        forecast(view).savefig(aside / FILES[2], dpi=130)
 
     write_whole(folder, write)
-    return [folder / name for name in written]
+    return [folder / name for name in FILES]
 
 
 def check_out(folder: Path, overwrite: bool) -> None:

@@ -9,16 +9,19 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from ._fields import draw_row
 from ._figures import BLACK, BLUE, GREY, ORANGE, STYLE, _figure, _legend
 from ._forecast_view import Forecast
 from ._view import counted, evenly, label
 
-PANELS = 6
+PANELS, ROWS = 6, 4
 
 
 @matplotlib.rc_context(STYLE)
 def forecast(view: Forecast) -> Figure:
-    """At most six panels: systems, their quantities, and of fields a few places."""
+    """At most six panels: systems, their quantities, and of fields in time a few places; of other fields, four rows."""
+    if not view.timed:
+        return _fields(view)
     panels = _panels(view)
     columns = 1 if len(panels) == 1 else 2
     rows = ceil(len(panels) / columns)
@@ -50,6 +53,27 @@ def _panels(view: Forecast) -> list[tuple[str, str, float | None]]:
         shown = nodes[places[evenly(len(places), each)]]
         panels += [(system, quantity, float(x)) for x in shown for quantity in quantities]
     return panels[:PANELS]
+
+
+def _fields(view: Forecast) -> Figure:
+    """A row for each system and quantity: what the fleet alone expects, what its data lead to, and how well that is known."""
+    rows = [(system, quantity) for system in view.systems for quantity in view.quantities][:ROWS]
+    said = counted(len({system for system, _ in rows}), len(view.systems), "system")
+    figure = _figure(2.9 * len(rows) + 0.6, f"Prediction ({said})")
+    for cell, (system, quantity) in zip(np.ravel(figure.subfigures(len(rows), 1, squeeze=False)), rows):
+        after, before, mine = (
+            None if table is None else table[(table["system"] == system) & (table["quantity"] == quantity)]
+            for table in (view.after, view.before, view.observed)
+        )
+        assert after is not None
+        assert mine is not None
+        alike = [] if before is None else [("expected of any member", before["mean"].to_numpy())]
+        alike.append(("mean", after["mean"].to_numpy()))
+        width = ("width of 95 % band", (after["97.5%"] - after["2.5%"]).to_numpy())
+        places = mine[list(view.axes)].to_numpy()
+        draw_row(cell, view, alike, width, {"cmap": "magma", "vmin": 0}, places, label(quantity, 18))
+        cell.suptitle(label(view.titles[view.systems.index(system)], 50), x=0.02, ha="left", fontsize=9)
+    return figure
 
 
 def _curves(axes: Axes, view: Forecast, system: str, quantity: str, x: float | None) -> None:

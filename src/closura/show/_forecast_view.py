@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+import numpy as np
 import pandas as pd
 
 
@@ -11,6 +12,7 @@ class Forecast:
       `before` is what the population said without data, None where it is not shown.
     - `observed`: columns system, one per coordinate, quantity, value.
     - `titles`: a sentence for each system.
+    - `grid`: the places of `after` in their order (point, axis), of a structured `shape`, or else joined by `triangles`.
     """
 
     axes: tuple[str, ...]
@@ -20,8 +22,11 @@ class Forecast:
     before: pd.DataFrame | None
     observed: pd.DataFrame
     titles: list[str]
+    grid: np.ndarray
+    shape: tuple[int, ...] | None
+    triangles: np.ndarray | None
 
     @property
-    def drawable(self) -> bool:
-        """Curves over time, if need be at a few places: a field in the plane has none."""
+    def timed(self) -> bool:
+        """Curves over time, if need be at a few places; or fields in the plane?"""
         return self.axes[0] == "time"
