@@ -67,6 +67,10 @@ BAD = {
         {"physics": raises_inside},
         "the physics or the initial state failed: RuntimeError: no such mode",
     ),
+    "state taken for a number": (
+        {"physics": lambda t, s, p, f: -p.k * s},
+        "`state` is not a number, it holds 2 .u, v.; write `u, v = state` first, or state.u",
+    ),
     "wrong number of inputs": (
         {"physics": lambda t, s, p, f: (s.v, -f(s.u, s.v))},
         r"closure 'f' takes 1 input, but the physics calls it with 2; declare it with inputs=2, or",

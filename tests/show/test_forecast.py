@@ -15,7 +15,15 @@ TRIANGLES = np.array([[0, 1, 2], [1, 3, 2], [1, 4, 3]])
 def view(grid, shape, triangles, systems=("a <b>", "c"), before=True):
     def table(height):
         rows = [
-            {"system": name, "x": x, "y": y, "quantity": "u", "mean": height * x, "2.5%": height * x - y, "97.5%": x + 3}
+            {
+                "system": name,
+                "x": x,
+                "y": y,
+                "quantity": "u",
+                "mean": height * x,
+                "2.5%": height * x - y,
+                "97.5%": x + 3,
+            }
             for name in systems
             for x, y in grid
         ]

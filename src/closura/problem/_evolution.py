@@ -2,7 +2,6 @@
 
 import functools
 import math
-from collections import namedtuple
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -24,6 +23,7 @@ from ._shared import (
     as_interval,
     as_names,
     as_noise,
+    bundle,
     check_called,
     check_times,
     named_closures,
@@ -103,7 +103,7 @@ class Evolution:
         if not isinstance(self.integrator, RK4 | Adaptive):
             raise ProblemError(f"an Evolution is integrated by RK4() or Adaptive(...), not {self.integrator!r}")
         self.single, self.closures = not isinstance(closure, Mapping), named_closures(closure)
-        self._record = namedtuple("fields", self.state_names)  # type: ignore[misc]
+        self._record = bundle("u", self.state_names)
         self._takes_law = takes(physics, 7)
         self._check()
 

@@ -1,6 +1,5 @@
 """What sensors see of a solution: components of the state, or any function of it."""
 
-from collections import namedtuple
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -10,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from ._parameters import Parameters, check_name
-from ._shared import ProblemError, scalars, takes, trace
+from ._shared import ProblemError, bundle, scalars, takes, trace
 
 Observed = Sequence[str] | str | Mapping[str, Callable[..., Any]] | None
 
@@ -24,7 +23,7 @@ class Sensors:
     def __init__(self, observed: Observed, states: tuple[str, ...], parameters: Parameters, axes: int):
         self.states, self.parameters = states, parameters
         self.functions = dict(observed) if isinstance(observed, Mapping) else None
-        self.record = namedtuple("state", states)  # type: ignore[misc]
+        self.record = bundle("state", states)
         names = states if observed is None else (observed,) if isinstance(observed, str) else tuple(observed)
         self.names: tuple[str, ...] = names
         if not names:

@@ -1,6 +1,5 @@
 """ODE problems: one system's equation with a hole in it, written as a plain function."""
 
-from collections import namedtuple
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -19,6 +18,7 @@ from ._shared import (
     as_covariates,
     as_interval,
     as_noise,
+    bundle,
     check_called,
     check_times,
     named_closures,
@@ -91,7 +91,7 @@ class ODE:
         self.closures = named_closures(closure)
         self.integrator = RK4() if integrator is None else integrator
         self.integrator.check(self.state_names)
-        self._record = namedtuple("state", self.state_names)  # type: ignore[misc]
+        self._record = bundle("state", self.state_names)
         self._takes_law = takes(physics, 4)
         self._check()
 

@@ -1,6 +1,7 @@
 """What every kind of problem checks when it is made: its laws, and what the user's functions return."""
 
 import inspect
+from collections import namedtuple
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -76,6 +77,23 @@ def as_names(names: Sequence[str] | str, what: str) -> tuple[str, ...]:
     for name in found:
         check_name(name, what)
     return found
+
+
+def bundle(what: str, names: tuple[str, ...]) -> Any:
+    """A tuple whose parts have names, and that says so where it is taken for a number."""
+    kind: Any = namedtuple(what, names)  # type: ignore[misc]
+    apart = f"{', '.join(names)} = {what}" if len(names) > 1 else f"{names[0]} = {what}[0]"
+    said = f"`{what}` is not a number, it holds {len(names)} ({', '.join(names)}); write `{apart}` first, or {what}.{names[0]}"
+
+    def refuse(*_: Any) -> Any:
+        raise TypeError(said)
+
+    for operation in ("add", "sub", "mul", "truediv", "pow"):
+        setattr(kind, f"__{operation}__", refuse)
+        setattr(kind, f"__r{operation}__", refuse)
+    for operation in ("neg", "abs", "float"):
+        setattr(kind, f"__{operation}__", refuse)
+    return kind
 
 
 def as_interval(interval: Any, what: str) -> tuple[float, float]:
