@@ -8,6 +8,7 @@ import pytest
 import xarray as xr
 from tables import assert_same, assert_says, frame_of, message
 
+from closura.problem import DataError
 from closura.problem._observations import read_table
 
 # One row a value
@@ -181,3 +182,29 @@ def test_dates_beside_places(save):
     np.testing.assert_array_equal(
         read_table(save(text), axes=("time", "x"), time_unit="d").place, [[[0, 0.1], [1, 0.1]]]
     )
+
+
+DATED = {
+    "system": ["A", "A", "B"],
+    "time": ["2024-01-03 10:00", "2024-01-03 11:30", "2024-02-01 00:00"],
+    "u": [1.0, 2.0, 3.0],
+}
+
+
+def test_dates_of_inputs_count_from_where_the_observations_do():
+    load = {
+        "system": ["A", "A", "B", "B"],
+        "time": ["2024-01-03 09:00", "2024-01-03 12:00", "2024-02-01 00:30", "2024-02-01 06:00"],
+        "load": [5.0, 6.0, 7.0, 8.0],
+    }
+    data = read_table(DATED, time_unit="h", inputs=load)
+    assert data.inputs is not None
+    np.testing.assert_allclose(data.inputs.time, [[-1.0, 2.0], [0.5, 6.0]])
+    with pytest.raises(DataError, match="the time is a number, and time_unit='h' is for dates"):
+        read_table(DATED, time_unit="h", inputs=load | {"time": [0.0, 1.0, 0.0, 1.0]})
+    zoned = [f"{time}+01:00" for time in load["time"]]
+    with pytest.raises(DataError, match="dates have a time zone, and those of the observations have none"):
+        read_table(DATED, time_unit="h", inputs=load | {"time": zoned})
+    lasting = DATED | {"time": pd.to_timedelta(["0h", "1h", "0h"])}
+    with pytest.raises(DataError, match="times are dates, and those of the observations are not"):
+        read_table(lasting, time_unit="h", inputs=load)

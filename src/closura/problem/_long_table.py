@@ -11,7 +11,7 @@ several quantities an empty cell means "not observed". A column with no number i
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
@@ -40,6 +40,13 @@ class Checked(NamedTuple):
     flat: pd.DataFrame  # one row an observation: row, system and quantity by number, a column an axis, value, sigma
 
 
+class Begins(NamedTuple):
+    """The first date of each system, and whether dates have a time zone."""
+
+    first: dict[Hashable, pd.Timestamp]
+    zoned: bool
+
+
 @dataclass
 class LongTable:
     """A table being checked; messages call its rows by `word` and `lines`, and count in `source`."""
@@ -52,12 +59,13 @@ class LongTable:
     decimal: str = "."
     word: str = "line"
     time_unit: str | None = None
+    begins: Begins | None = None  # where another table began to count; that of this one, once it is checked
 
     def checked(self, allow_duplicates: bool) -> Checked:
         self.tidy()
         system, names = self.named("system")
         self.refuse(self.frame["system"] == "", "the system's name is missing", "Write it on every line")
-        places = {axis: self.coordinate(axis, system) for axis in self.axes}
+        places = {axis: self.coordinate(axis) for axis in self.axes}
         quantities, flat = self.stacked() if set(STACKED) <= set(self.frame) else self.side_by_side()
         row = flat["row"].to_numpy()
         flat = flat.assign(system=system[row], **{axis: at[row] for axis, at in places.items()})
@@ -101,16 +109,16 @@ class LongTable:
         self.frame[column] = names[code[raw]]
         return code[raw], tuple(names)
 
-    def coordinate(self, axis: str, system: np.ndarray) -> np.ndarray:
+    def coordinate(self, axis: str) -> np.ndarray:
         if axis == "time" and self.time_unit is not None:
-            return self.elapsed(system, self.time_unit)
+            return self.elapsed(self.time_unit)
         at, _ = as_numbers(self.frame[axis], self.decimal)
         unit = "say in seconds" if axis == "time" else "say in metres"
         fix = f"Write a number like 1.5, {unit}{self.hint(axis, ~np.isfinite(at))}"
         self.refuse(~np.isfinite(at), f"the {axis} is not a number", fix)
         return at
 
-    def elapsed(self, system: np.ndarray, unit: str) -> np.ndarray:
+    def elapsed(self, unit: str) -> np.ndarray:
         """Dates, counted in this unit from the earliest of each system; durations, as they are."""
         column, one = self.frame["time"].infer_objects(), seconds_in(unit)
         if column.dtype.kind == "m":
@@ -126,8 +134,15 @@ class LongTable:
         if zoned.any():
             fix = "Write 2024-01-03 10:00+01:00 on every line, or the zone on none"
             self.refuse(~zoned, "the date has no time zone, but others have one", fix)
-        self.notes.append(f"times are dates: counted in {unit} from the first of each system")
-        since = when - when.groupby(system).transform("min")
+        first = when.groupby(self.frame["system"].to_numpy()).min().to_dict()
+        if self.begins is None:
+            self.begins = Begins(first, bool(zoned.any()))
+            self.notes.append(f"times are dates: counted in {unit} from the first of each system")
+        if zoned.any() != self.begins.zoned:
+            here, there = ("have a", "have none") if zoned.any() else ("have no", "have one")
+            fix = "Write the zone in both tables, or in neither"
+            self.refuse(~bad, f"dates {here} time zone, and those of the observations {there}", fix)
+        since = when - self.frame["system"].map(first | self.begins.first)
         return (since.dt.total_seconds() / one).to_numpy(np.float64)
 
     def hint(self, column: str, bad: np.ndarray) -> str:

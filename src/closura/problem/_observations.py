@@ -215,26 +215,28 @@ def read_table(
     - `allow_duplicates`: the same observation may stand twice.
     - `time_unit`: times are dates; count them in s, min, h or d from the first of each system.
     - `sheet`: of a workbook; else the first that is not empty.
-    - `inputs`: a second such table, of known signals (`closura.Signal`): system, time, and one column each.
+    - `inputs`: a second such table, of known signals (`closura.Signal`): system, time, and one column each. Its dates count
+      from where those of the first do.
     """
-    if inputs is not None:
-        if "time" not in axes:
-            raise DataError(
-                f"inputs are signals in time, and the axes are {', '.join(axes)}; use a column of the table"
-            )
-        if time_unit is not None:
-            raise DataError(
-                "with dates, times count from the first of each system, in either table; write times of data and inputs as "
-                "numbers, or give the signal as a column of the data"
-            )
-        second = read_table(inputs, allow_duplicates=allow_duplicates)
-        return replace(read_table(source, axes=axes, allow_duplicates=allow_duplicates, sheet=sheet), inputs=second)
+    if inputs is not None and "time" not in axes:
+        raise DataError(f"inputs are signals in time, and the axes are {', '.join(axes)}; use a column of the table")
     if time_unit is not None:
         seconds_in(time_unit)
         if "time" not in axes:
             raise DataError(f"time_unit={time_unit!r} is for times, and the axes are {', '.join(axes)}; drop it")
     try:
-        return _made(open_table(source, tuple(axes), sheet), time_unit, allow_duplicates)
+        table = open_table(source, tuple(axes), sheet)
+        data = _made(table, time_unit, allow_duplicates)
+        if inputs is None:
+            return data
+        source, second = inputs, open_table(inputs, ("time",))
+        second.begins = table.begins
+        data = replace(data, inputs=_made(second, time_unit, allow_duplicates))
+        if table.begins is None and second.begins is not None:
+            raise DataError(
+                f"{second.source}: times are dates, and those of the observations are not; write both alike"
+            )
+        return data
     except MemoryError:
         what = f"{name_of(source)}: there is not enough memory for this table"
         raise DataError(f"{what}. Keep fewer rows or columns of it, or use a machine with more memory") from None
