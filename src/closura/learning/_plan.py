@@ -53,13 +53,14 @@ def temperatures(settings: Settings, now: np.ndarray) -> np.ndarray:
 
 
 def learning_rates(settings: Settings, now: np.ndarray, surrogate: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Of law and surrogate: a cosine to a fiftieth; the surrogate goes on alone at the end."""
+    """Of law and surrogate: a cosine to a fiftieth; the surrogate begins alone, and goes on alone at the end."""
 
     def cosine(place: np.ndarray) -> np.ndarray:
         return 0.02 + 0.98 * 0.5 * (1 + np.cos(np.pi * np.minimum(1.0, place)))
 
-    together = 1 - settings.polish if surrogate else 1.0
-    law = settings.learning_rate * np.where(now < together, cosine(now / together), 0.0)
+    first, last = (settings.head_start, 1 - settings.polish) if surrogate else (0.0, 1.0)
+    place = (now - first) / (last - first)
+    law = settings.learning_rate * np.where((place >= 0) & (place < 1), cosine(place), 0.0)
     return law, settings.surrogate_rate * cosine(now)
 
 

@@ -67,6 +67,7 @@ class Given(BaseModel):
     surrogate_rate: float = Field(
         2e-3, gt=0, description="first learning rate of the surrogate, decaying to a fiftieth"
     )
+    head_start: float = Field(0.0, ge=0, lt=1, description="first part of learning, in which only the surrogate learns")
     polish: float = Field(
         0.15, ge=0, lt=1, description="last part of learning, in which only the surrogate still learns"
     )
@@ -104,6 +105,14 @@ class Settings(Given):
     def _check_exact(self) -> "Settings":
         if self.corrected and not self.metropolis:
             raise ValueError("exact=True corrects by accepting and rejecting, which metropolis=False forbids; drop one")
+        return self
+
+    @model_validator(mode="after")
+    def _check_parts(self) -> "Settings":
+        if self.head_start + self.polish >= 1:
+            raise ValueError(
+                f"head_start={self.head_start:g} and polish={self.polish:g} leave the law nothing of learning; lower them"
+            )
         return self
 
     @model_validator(mode="after")
@@ -160,9 +169,10 @@ _FIELDS: dict[str, dict[str, Any]] = {
     "basis": _FIELD | {"batch": 32, "inner_steps": 16, "surrogate_rate": 5e-3},
     "solver": _FIELD | {"chains": 24, "settle": 100, "draws": 200},
     "fno-supervised": _OPERATOR,
-    "fno-physics": _OPERATOR,
+    "fno-physics": _OPERATOR | {"head_start": 0.15},
     "pinn": _FIELD
-    | {"batch": 16, "inner_steps": 16, "surrogate_rate": 5e-3, "iterations": 800, "warmup": 0.3, "polish": 0.35},
+    | {"batch": 16, "inner_steps": 16, "surrogate_rate": 5e-3, "iterations": 800, "warmup": 0.3}
+    | {"head_start": 0.2, "polish": 0.35},
 }
 # A law that drives an evolution is many times as large as it must be to matter: it has further to go.
 _EVOLUTIONS = {kind: chosen | {"learning_rate": 1e-2, "warmup": 0.2} for kind, chosen in _FIELDS.items()}
