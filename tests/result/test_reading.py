@@ -1,5 +1,6 @@
 """Between snapshots and nodes a solution is read by cubics: how far off is that?"""
 
+import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
@@ -7,7 +8,8 @@ from fields import CHANNEL
 
 import closura as cl
 from closura.forward import in_strip
-from closura.result._reading import reading_error
+from closura.problem._stability import faint_laws
+from closura.result._reading import reading_error, unstable
 
 
 def channel(snapshots, cells):
@@ -43,3 +45,26 @@ def test_on_the_grid_nothing_is_off():
     data = seen(problem, problem.times[[0, 3, 16]], problem.nodes[[0, 5, 15]])
     fit = np.random.default_rng(0).normal(size=(2, 1, len(problem.points)))
     assert reading_error(problem, data, fit, data.sigma) == {"time": 0.0, "x": 0.0}
+
+
+def test_the_step_is_judged_again_once_the_law_is_known():
+    def heat(law):
+        return cl.Evolution(
+            lambda u, ux, uxx, x, t, p, f: f(u) * uxx,
+            parameters={"height": cl.Real()},
+            initial=lambda x, p: p.height * jnp.sin(jnp.pi * x),
+            span=(0.0, 1.0),
+            domain=(-1.0, 1.0),
+            snapshots=10,
+            cells=32,
+            dt=0.01,
+            closure=cl.Known(law),
+        )
+
+    theta = np.array([[0.3], [-0.5]])
+    for size, fine in ((0.1, True), (10.0, False)):
+        problem = heat(lambda u, size=size: size + 0 * u)
+        said = unstable(problem, faint_laws(problem), theta)
+        assert (said is None) == fine
+    assert said is not None
+    assert said.startswith("With the law and the parameters found, dt=0.01 is unstable")

@@ -51,10 +51,11 @@ def judge(
     surrogate_error: SurrogateError | None = None,
     reading: dict[str, float] | None = None,
     checked: Sequence[Remark] = (),
+    scheme: str | None = None,
 ) -> Verdict:
     """Of a run, from its convergence figures, its mean squared standardised residual, calls outside the tables, how far a
-    surrogate is from the solver, how well solutions are read between points of their grid (by axis, over the noise), and what
-    posterior predictive checks found."""
+    surrogate is from the solver, how well solutions are read between points of their grid (by axis, over the noise), what
+    posterior predictive checks found, and what is wrong with the scheme."""
     verdict, settings = Verdict(), run.settings
     if run.diverged is not None:
         verdict.problems.append(f"{run.diverged} What follows is where the run stood before.")
@@ -86,6 +87,8 @@ def judge(
                 f"Observations lie between the {'snapshots' if axis == 'time' else 'nodes'} of the solution, and reading it there is "
                 f"off by about {error:.2g} times the noise: raise the problem's {'snapshots' if axis == 'time' else 'cells'}."
             )
+    if scheme is not None and run.phase != "learn":
+        verdict.remarks.append(scheme)
     if run.diverged is not None:
         failed = 0.0  # that has been said
     if failed > HOPELESS:

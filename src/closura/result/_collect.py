@@ -19,7 +19,7 @@ from ..population import correlation_factor
 from ..problem import Closure, Known, Problem, ProblemError, unit_scaling
 from ._law import Law, closure_view, support_of
 from ._ppc import replicate, residual_views
-from ._reading import reading_error
+from ._reading import reading_error, unstable
 from ._result import Result
 from ._spot_check import quantities, spot_check
 from ._summary import summarise, true_values
@@ -65,7 +65,8 @@ def collect(run: Run, truth: Truth | None = None, context: dict[str, Any] | None
     spot, surrogate_error = spot_check(run, paths, truth)
     reading = reading_error(run.problem, run.data, paths["fit"].mean(axis=0), run.sigma())
     checked = remarks(checks, replicas.residual, run.data, run.problem.noise)
-    verdict = judge(run, check, chi_square, outside, surrogate_error, reading, checked)
+    scheme = None if run.diverged else unstable(run.problem, run.views, run.theta().mean(axis=(0, 1)))
+    verdict = judge(run, check, chi_square, outside, surrogate_error, reading, checked, scheme)
     metrics = (
         _metrics(run, truth, check, context, paths)
         | {n: _number(x) for n, x in spot.items()}

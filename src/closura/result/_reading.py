@@ -1,9 +1,15 @@
-"""How well can a solution kept at coarse snapshots be read between them?"""
+"""Is the grid of an evolution fine enough, now that law and parameters are known: to read between snapshots, and to be stable?"""
 
+from collections.abc import Mapping
+from typing import Any
+
+import jax.numpy as jnp
 import numpy as np
 
 from ..forward import in_strip
-from ..problem import Evolution, Observations, Problem
+from ..problem import Evolution, Observations, Problem, ProblemError
+
+JUDGED = 20  # systems
 
 
 def reading_error(problem: Problem, data: Observations, fit: np.ndarray, sigma: np.ndarray) -> dict[str, float]:
@@ -27,3 +33,15 @@ def reading_error(problem: Problem, data: Observations, fit: np.ndarray, sigma: 
         apart = ((read(every) - full) / 15 / sigma)[data.mask]
         found[name] = float(np.sqrt(np.mean(apart**2)))
     return found
+
+
+def unstable(problem: Problem, laws: Mapping[str, Any], theta: np.ndarray) -> str | None:
+    """What is wrong with the step at these parameters (system, parameter), if anything; it was chosen before they were known."""
+    if not isinstance(problem, Evolution):
+        return None
+    some = np.linspace(0, len(theta) - 1, min(JUDGED, len(theta))).astype(int)
+    try:
+        problem.check_scheme(dict(laws), problem.parameters.complete(jnp.asarray(theta, float))[some])
+    except ProblemError as error:
+        return f"With the law and the parameters found, {error}."
+    return None
