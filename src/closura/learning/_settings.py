@@ -171,7 +171,7 @@ _FIELDS: dict[str, dict[str, Any]] = {
     "fno-supervised": _OPERATOR,
     "fno-physics": _OPERATOR | {"head_start": 0.15},
     "pinn": _FIELD
-    | {"batch": 16, "inner_steps": 16, "surrogate_rate": 5e-3, "iterations": 800, "warmup": 0.3}
+    | {"batch": 16, "inner_steps": 16, "surrogate_rate": 2e-3, "iterations": 800, "warmup": 0.3}
     | {"head_start": 0.2, "polish": 0.35},
 }
 # A law that drives an evolution is many times as large as it must be to matter: it has further to go.

@@ -120,6 +120,9 @@ def _network(spec: MLP, key: PRNGKeyArray) -> eqx.Module:
     return eqx.tree_at(lambda n: n.layers[-1], network, replace_fn=lambda l: jax.tree.map(jnp.zeros_like, l))
 
 
+QUICK = 5.0  # from no law to one that matters is a long way through a softplus, and Adam's steps are all of one size
+
+
 class MonotoneNetwork(eqx.Module):
     """Increasing in every input: non-negative weights, increasing activations, and a rising line beneath."""
 
@@ -131,16 +134,29 @@ class MonotoneNetwork(eqx.Module):
         sizes = [spec.inputs] + [spec.width] * spec.depth + [1]
         keys = jr.split(key, 2 * len(sizes))
         self.weights = [jr.normal(k, (m, n)) for k, n, m in zip(keys, sizes[:-1], sizes[1:])]
-        self.weights[-1] = self.weights[-1] - 5.0  # nearly no law at first
+        self.weights[-1] = (self.weights[-1] - 5.0) / QUICK  # nearly no law at first
         self.biases = [jr.normal(k, (m,)) for k, m in zip(keys[len(sizes) :], sizes[1:-1])] + [jnp.zeros(1)]
-        self.line = jnp.full((spec.inputs,), -3.0)
+        self.line = jnp.full((spec.inputs,), -3.0 / QUICK)
 
     def __call__(self, x: Float[Array, " input"]) -> Float[Array, " 1"]:
         h = x
-        for depth, (weight, bias) in enumerate(zip(self.weights, self.biases)):
-            h = jax.nn.softplus(weight) @ h * (4.0 / weight.shape[1] if depth else 1.0) + bias
+        for depth, (slope, bias) in enumerate(zip(self.slopes, self.biases)):
+            h = slope @ h * self.share(depth) + bias
             h = jnp.tanh(h) if depth < len(self.weights) - 1 else h
-        return h + jax.nn.softplus(self.line) @ x
+        return h + self.rise @ x
+
+    @property
+    def slopes(self) -> list[Float[Array, "out in"]]:
+        """The weights as they act, none of them negative; times `share` of their layer."""
+        return [jax.nn.softplus(w) for w in (*self.weights[:-1], QUICK * self.weights[-1])]
+
+    def share(self, depth: int) -> float:
+        return 4.0 / self.weights[depth].shape[1] if depth else 1.0
+
+    @property
+    def rise(self) -> Float[Array, " input"]:
+        """The slope of the line."""
+        return jax.nn.softplus(QUICK * self.line)
 
 
 class Closure(eqx.Module):
