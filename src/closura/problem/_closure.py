@@ -140,23 +140,14 @@ class MonotoneNetwork(eqx.Module):
 
     def __call__(self, x: Float[Array, " input"]) -> Float[Array, " 1"]:
         h = x
-        for depth, (slope, bias) in enumerate(zip(self.slopes, self.biases)):
-            h = slope @ h * self.share(depth) + bias
-            h = jnp.tanh(h) if depth < len(self.weights) - 1 else h
-        return h + self.rise @ x
-
-    @property
-    def slopes(self) -> list[Float[Array, "out in"]]:
-        """The weights as they act, none of them negative; times `share` of their layer."""
-        return [jax.nn.softplus(w) for w in (*self.weights[:-1], QUICK * self.weights[-1])]
-
-    def share(self, depth: int) -> float:
-        return 4.0 / self.weights[depth].shape[1] if depth else 1.0
-
-    @property
-    def rise(self) -> Float[Array, " input"]:
-        """The slope of the line."""
-        return jax.nn.softplus(QUICK * self.line)
+        for depth, (weight, bias) in enumerate(zip(self.weights, self.biases)):
+            last = depth == len(self.weights) - 1
+            h = (
+                jax.nn.softplus(QUICK * weight if last else weight) @ h * (4.0 / weight.shape[1] if depth else 1.0)
+                + bias
+            )
+            h = h if last else jnp.tanh(h)
+        return h + jax.nn.softplus(QUICK * self.line) @ x
 
 
 class Closure(eqx.Module):

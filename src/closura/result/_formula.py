@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..problem import MLP
-from ..problem._closure import MonotoneNetwork
+from ..problem._closure import QUICK, MonotoneNetwork
 from ._law import Law, LawError, Support, was_given
 
 PROMISES = ("odd", "even", "zero_at_origin", "positive", "increasing", "dissipative")
@@ -44,9 +44,10 @@ def formula(law: Law, problem: str, converged: bool) -> Formula:
         raise LawError(f"closure {law.name!r} was never called with finite inputs: no data support it; fit again")
     spec, network, line = law.law.spec, law.law.network, None
     if isinstance(network, MonotoneNetwork):
-        slopes = [_double(slope) * network.share(depth) for depth, slope in enumerate(network.slopes)]
-        layers, activation = list(zip(slopes, map(_double, network.biases))), "tanh"
-        line = _double(network.rise)
+        raw = [*map(_double, network.weights[:-1]), QUICK * _double(network.weights[-1])]
+        sizes = [_softplus(w) * (4.0 / w.shape[1] if depth else 1.0) for depth, w in enumerate(raw)]
+        layers, activation = list(zip(sizes, map(_double, network.biases))), "tanh"
+        line = _softplus(QUICK * _double(network.line))
     else:
         layers, activation = [(_double(l.weight), _double(l.bias)) for l in network.layers], spec.activation
     center, scale, output = map(_double, law.law.scaling)
@@ -70,6 +71,10 @@ def formula(law: Law, problem: str, converged: bool) -> Formula:
 
 def _double(x: Any) -> np.ndarray:
     return np.asarray(x, np.float64)
+
+
+def _softplus(x: np.ndarray) -> np.ndarray:
+    return np.logaddexp(x, 0.0)
 
 
 def _about(law: Law, problem: str, converged: bool) -> list[str]:
