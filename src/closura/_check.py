@@ -12,7 +12,7 @@ import numpy as np
 from .diagnose import confounded
 from .learning import Run, make_settings
 from .problem import Observations, Problem, read_table
-from .result import Result, check_names, collect
+from .result import FolderError, Result, check_names, collect
 
 LEAST_SHARE = 0.02  # of the span that data should cover
 
@@ -39,16 +39,21 @@ class Check:
         return figure
 
     def save(self, path: str | Path) -> Path:
-        self.plot().savefig(path, dpi=120)
-        return Path(path)
+        path = Path(path).expanduser()
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self.plot().savefig(path, dpi=120)
+        except (OSError, ValueError) as error:
+            raise FolderError(f"cannot write the picture {path}: {error}; choose another file with --out") from None
+        return path
 
 
 def check(problem: Problem, data: Any, *, inputs: Any = None, **settings: Any) -> Check:
     """In seconds: shapes, places, finite solutions and slopes (each raises with a message), and then in words: what the data
     are, what a run will take, what priors expect, what cannot be told apart."""
+    check_names(problem)
     chosen = make_settings(settings, problem)
     observations = data if isinstance(data, Observations) else read_table(data, axes=problem.axes, inputs=inputs)
-    check_names(problem)
     run = Run(problem, observations, chosen)
     prior = collect(run)
     facts = [_data(run), *(f"note: {note}" for note in (*run.data.notes, *run.notes)), _cost(run)]

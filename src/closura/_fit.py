@@ -55,6 +55,7 @@ def fit(
 
     Ctrl-C stops after the current chunk and returns what there is.
     """
+    check_names(problem)
     chosen = make_settings(settings, problem)
     if chosen.covariance == "self" and chosen.preconditioner is not None:
         warnings.warn(
@@ -67,7 +68,6 @@ def fit(
     folder = None if out is None else Path(out).expanduser()
     if resume and folder is None:
         raise ValueError("resume=True continues a run folder: name it with out=")
-    check_names(problem)
     _check_truth(truth, len(observations.systems), len(problem.parameters))
     if folder is not None and not resume:
         check(folder, overwrite=overwrite)

@@ -1,5 +1,6 @@
 """A problem that cannot be solved says so when it is made; one that can behaves as written."""
 
+import math
 import os
 import subprocess
 import sys
@@ -62,7 +63,12 @@ BAD = {
     "rates are a matrix": ({"physics": lambda t, s, p, f: jnp.ones((2, 3))}, r"its 'u' has shape \(3,\)"),
     "too few initial values": ({"initial": lambda p: (p.u0,)}, r"initial\(p\) must return 2 numbers .* returned 1"),
     "an initial value is a vector": ({"initial": lambda p: (p.u0, jnp.zeros(3))}, r"initial\(p\).* shape \(3,\)"),
-    "unknown parameter": ({"initial": lambda p: (p.u1, 0.0)}, "AttributeError: .*u1"),
+    "unknown parameter": (
+        {"initial": lambda p: (p.u1, 0.0)},
+        "AttributeError: there is no parameter 'u1'; there are k, u0",
+    ),
+    "returns nothing": ({"physics": lambda t, s, p, f: None}, "it returned nothing; is there a `return`"),
+    "a function of math": ({"physics": lambda t, s, p, f: (s.v, -f(math.exp(s.u)))}, "NumPy or math; .* jnp.exp"),
     "physics raises": (
         {"physics": raises_inside},
         "the physics or the initial state failed: RuntimeError: no such mode",

@@ -39,7 +39,7 @@ def _scale(run: Any) -> np.ndarray:
 
 def _parameters(run: Any, theta: np.ndarray) -> Any:
     """Slopes of predictions in the parameters, in units of noise and prior."""
-    exact, laws = run.setup.exact, run.setup.closures
+    exact, laws = run.setup.exact, run.laws
     spread = np.sqrt(np.asarray(run.setup.population.variance))
     slopes = jax.jit(lambda t: exact.linearise(t, exact.model(_prepared(run, laws)))[1])(jnp.asarray(theta))
     weight = np.where(run.data.mask, 1 / _scale(run), 0.0)
@@ -64,7 +64,7 @@ def _shape(powers: tuple[int, ...], where: Any) -> Any:
 
 
 def _with_law(run: Any, name: str, theta: np.ndarray, parameters: np.ndarray) -> list[str]:
-    law = run.setup.closures[name]
+    law = run.laws[name]
     if not hasattr(law, "network"):
         return []
     shapes, exact = _shapes(law.spec.inputs), run.setup.exact
@@ -72,11 +72,14 @@ def _with_law(run: Any, name: str, theta: np.ndarray, parameters: np.ndarray) ->
     unit = float(np.asarray(law.scaling.output))
 
     def predicted(size: Any) -> Any:
-        laws = _prepared(run, run.setup.closures)
+        laws = _prepared(run, run.laws)
+
+        def more(*x: Any) -> Any:
+            where = [(2 * xi - a - b) / (b - a) for xi, a, b in zip(x, low, high)]
+            return sum(c * _shape(p, where) for c, p in zip(size, shapes))
 
         def moved(*x: Any) -> Any:
-            where = [(2 * xi - a - b) / (b - a) for xi, a, b in zip(x, low, high)]
-            return laws[name](*x) + unit * sum(c * _shape(p, where) for c, p in zip(size, shapes))
+            return laws[name](*x) + unit * _kept(law.spec, more, x)
 
         known = Known(moved, law.spec.inputs).build(jax.random.key(0), law.scaling)
         return exact.family.link(exact.predict(jnp.asarray(theta), exact.model({**laws, name: known})))
@@ -94,6 +97,16 @@ def _with_law(run: Any, name: str, theta: np.ndarray, parameters: np.ndarray) ->
         for direction in _weakest(whole, left)
         if np.sqrt(direction @ whole @ direction) > SEEN
     ]
+
+
+def _kept(spec: Any, shape: Any, x: tuple[Any, ...]) -> Any:
+    """What a law of this structure can have of a shape."""
+    value = shape(*x)
+    if spec.odd or spec.even:
+        value = 0.5 * (value + (1 if spec.even else -1) * shape(*(-xi for xi in x)))
+    if spec.zero_at_origin or spec.dissipative:
+        value = value - shape(*(0 * xi for xi in x)) if not spec.odd else value
+    return value
 
 
 def _weakest(whole: np.ndarray, left: np.ndarray) -> list[np.ndarray]:
@@ -125,8 +138,10 @@ def _called(powers: tuple[int, ...], inputs: tuple[str, ...]) -> str:
     if not any(powers):
         return "a constant"
     if sum(powers) == 1:
-        return f"a part in proportion to {inputs[powers.index(1)]}"
-    return f"a bend in {', '.join(n for n, p in zip(inputs, powers) if p)}"
+        name = inputs[powers.index(1)]
+        return f"a part in proportion to {'its input' if name == 'input' else name}"
+    named = [n for n, p in zip(inputs, powers) if p]
+    return f"how it bends with {'its input' if named == ['input'] else ', '.join(named)}"
 
 
 def _among_parameters(run: Any, parameters: np.ndarray) -> list[str]:

@@ -12,6 +12,7 @@ scale, log tau ~ N(2 log spread, spread_width^2).
 """
 
 import dataclasses
+import difflib
 import keyword
 import math
 from collections import namedtuple
@@ -228,7 +229,7 @@ class Parameters:
                     f"parameter {name!r} is {kind!r}; use cl.Real(), cl.Positive(), cl.Interval(a, b), a prior like "
                     "cl.LogNormal(0.0, 1.0), a number that is known, or cl.Column() and cl.Signal() for what the data tell"
                 )
-        self.record = namedtuple("p", list(stated))  # type: ignore[misc]
+        self.record = _named(tuple(stated))
 
     def __len__(self) -> int:
         return len(self.kinds)
@@ -333,3 +334,16 @@ def check_name(name: str, what: str) -> None:
         raise ValueError(
             f"{what} name {name!r} must be a Python identifier without a leading underscore, like 'k' or 'u0'"
         )
+
+
+def _named(names: tuple[str, ...]) -> Any:
+    """What a physics calls p."""
+    kind: Any = namedtuple("p", names)  # type: ignore[misc]
+
+    def missing(_: Any, name: str) -> Any:
+        near = difflib.get_close_matches(name, names, n=1)
+        hint = f"did you mean p.{near[0]}?" if near else f"there are {', '.join(names) or 'none'}"
+        raise AttributeError(f"there is no parameter {name!r}; {hint}")
+
+    kind.__getattr__ = missing  # type: ignore[attr-defined]
+    return kind

@@ -140,12 +140,12 @@ def trace(probe: Callable[..., Any], parameters: int, numbers: int, what: str) -
         jax.eval_shape(probe, theta, *[number] * numbers)
     except ProblemError:
         raise
-    except (jax.errors.TracerArrayConversionError, jax.errors.TracerBoolConversionError) as error:
-        numpy = isinstance(error, jax.errors.TracerArrayConversionError)
+    except jax.errors.TracerBoolConversionError as error:
+        do = "branches on a value with `if`, `and`, `min` or the like; write jnp.where(condition, this, that)"
+        raise ProblemError(f"{what} {do}") from error
+    except (jax.errors.TracerArrayConversionError, jax.errors.ConcretizationTypeError) as error:
         do = (
-            "uses a function of NumPy; take the one of jax.numpy instead: `import jax.numpy as jnp`, jnp.exp(u)"
-            if numpy
-            else "branches on a value with `if`, `and`, `min` or the like; write jnp.where(condition, this, that)"
+            "uses a function of NumPy or math; take the one of jax.numpy instead: `import jax.numpy as jnp`, jnp.exp(u)"
         )
         raise ProblemError(f"{what} {do}") from error
     except Exception as error:
@@ -188,6 +188,8 @@ def scalars(values: Any, what: str, names: tuple[str, ...]) -> tuple[Array, ...]
     """One scalar a name, or a message that says what came instead."""
     count = len(names)
     wanted = f"{count} number{'s' * (count > 1)} ({', '.join(names)})"
+    if values is None:
+        raise ProblemError(f"{what} must return {wanted}, it returned nothing; is there a `return`?")
     parts = (
         list(values)
         if isinstance(values, tuple | list)

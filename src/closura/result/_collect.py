@@ -12,11 +12,11 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from ..diagnose import Truth, check_table, closure_mse, closure_mse_visited, judge, remarks, theta_scores
+from ..diagnose import Truth, check_table, closure_mse, closure_mse_visited, confounded, judge, remarks, theta_scores
 from ..forward import solve_many
 from ..learning import Run
 from ..population import correlation_factor
-from ..problem import Closure, Known, Problem, ProblemError, unit_scaling
+from ..problem import ODE, Closure, Elliptic, Evolution, Known, Problem, ProblemError, unit_scaling
 from ._law import Law, closure_view, support_of
 from ._ppc import replicate, residual_views
 from ._reading import reading_error, unstable
@@ -44,6 +44,11 @@ TAKEN = (
 
 def check_names(problem: Problem) -> None:
     """Parameters become variables of the posterior: refuse names that mean something else there."""
+    if not isinstance(problem, ODE | Elliptic | Evolution):
+        raise ProblemError(
+            f"a problem is a cl.ODE(...), cl.Elliptic(...) or cl.Evolution(...), not a {type(problem).__name__}; of a problem "
+            "file, import `problem`, or use the command line: closura fit FILE --data TABLE"
+        )
     for name in problem.parameters.names:
         if name in TAKEN:
             raise ProblemError(
@@ -67,6 +72,8 @@ def collect(run: Run, truth: Truth | None = None, context: dict[str, Any] | None
     checked = remarks(checks, replicas.residual, run.data, run.problem.noise)
     scheme = None if run.diverged else unstable(run.problem, run.views, run.theta().mean(axis=(0, 1)))
     verdict = judge(run, check, chi_square, outside, surrogate_error, reading, checked, scheme)
+    if verdict.converged and run.laws:
+        verdict.remarks += confounded(run)
     metrics = (
         _metrics(run, truth, check, context, paths)
         | {n: _number(x) for n, x in spot.items()}
