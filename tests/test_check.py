@@ -29,7 +29,7 @@ def spring(law="f(v)", **changes):
     laws = {
         "f(v)": lambda t, s, p, f: (s.v, 3 * np.sin(1.0) - f(s.v) - p.k * s.u),
         "f(u)": lambda t, s, p, f: (s.v, 3 * np.sin(1.0) - f(s.u) - p.k * s.u),
-        "f(u) + constant": lambda t, s, p, f: (s.v, p.v0 - f(s.u) - 4.0 * s.u),
+        "f(u) + constant": lambda t, s, p, f: (s.v, p.k - f(s.u) - 4.0 * s.u),
     }
     return cl.ODE(laws[law], **options | changes)
 
@@ -51,6 +51,13 @@ def test_nothing_in_the_way(found):
 def test_a_law_that_a_parameter_can_undo():
     (said,) = cl.check(spring("f(u)"), fleet(4, 30), **SIZES).warnings
     assert said.startswith("Of the closure 'f', a part in proportion to u cannot be told from the parameter k")
+
+
+def test_what_a_law_cannot_have_is_not_held_against_it():
+    sloped = spring("f(u) + constant", closure=cl.MLP(width=8, depth=1, zero_at_origin=True))
+    free = cl.check(spring("f(u) + constant"), fleet(4, 30), **SIZES).warnings
+    assert any("a constant cannot be told from the parameter k" in line for line in free)
+    assert not any("a constant" in line for line in cl.check(sloped, fleet(4, 30), **SIZES).warnings)
 
 
 def test_a_promise_cannot_be_undone_by_a_parameter_that_is_known():
