@@ -337,6 +337,9 @@ def test_times_that_will_not_do():
     fitted = fleet(line(0.3), [[1.0, 0.5]], [[0.5, 0.5]])
     with pytest.raises(cl.DataError, match="times must be numbers from the problem's start, 0, on; got -1"):
         fitted.predict([-1.0])
+    for nothing in ([], "soon"):
+        with pytest.raises(cl.DataError, match=r"times must be numbers from .* on; got ('soon'|\[\])"):
+            fitted.predict(nothing)
     with pytest.raises(cl.ProblemError, match="until=-1 is not after the problem's start"):
         fitted.predict(until=-1.0)
 

@@ -165,9 +165,7 @@ def check(
     context, settings = choose(config, set_ or [], options)
     _start_jax(make_settings({"devices": settings.get("devices")}).devices, context.float64, cache=True)
     task = load_task(context)
-    for note in task.notes:
-        typer.echo(f"note: {note}", err=True)
-    found = check_fleet(task.problem, task.data, **settings)
+    found = check_fleet(task.problem, task.data, **settings)  # has the notes
     typer.echo(str(found))
     typer.echo(f"picture: {found.save(out or Path(f'{task.problem.name}-check.png'))}")
     if found.warnings:

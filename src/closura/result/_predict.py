@@ -44,12 +44,14 @@ def grid_for(problem: Problem, times: Any, until: float | None) -> tuple[Problem
         return longer, longer.points
     if "time" not in problem.axes:
         raise DataError(f"{problem.name} does not change in time; leave out times to predict on its grid")
-    at = np.atleast_1d(np.asarray(times, float)).ravel()
     begin = problem.bounds[problem.axes.index("time")][0]
+    try:
+        at = np.atleast_1d(np.asarray(times, float)).ravel()
+    except (TypeError, ValueError):
+        at = np.zeros(0)
     if not at.size or not np.isfinite(at).all() or at.min() < begin:
-        raise DataError(
-            f"times must be numbers from the problem's start, {begin:g}, on; got {at.min() if at.size else np.nan:g}"
-        )
+        got = f"{at.min():g}" if at.size else repr(times)
+        raise DataError(f"times must be numbers from the problem's start, {begin:g}, on; got {got}")
     longer = extended(problem, max(float(at.max()), until or -np.inf))
     if len(problem.axes) == 1:
         return longer, at[:, None]
