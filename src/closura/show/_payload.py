@@ -28,7 +28,6 @@ COURSE = {
     "acceptance": "share of moves accepted",
     "surrogate_loss": "surrogate loss",
     "second_stage": "share confirmed by the solver",
-    "step_size": "step size",
 }
 Json = dict[str, Any]
 

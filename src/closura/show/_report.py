@@ -54,16 +54,14 @@ PAGE = files(__package__) / "page"
 def write_report(view: View, figures: dict[str, Path], path: Path) -> None:
     """Write the run as one HTML file at `path`, with those PNGs of `figures` (name -> file) in it that it does not draw."""
     head = ["Parameter", "mean ± sd", "2.5 %", "97.5 %", "R-hat", "ESS bulk", "ESS tail"]
-    still = {name: file for name, file in figures.items() if name not in drawn(view)}
-    script = _page("chart.js") + _page("report.js")
+    script = "".join(_page(name) for name in ("chart.js", "parts.js", "page.js"))
     page = Environment(autoescape=True, trim_blocks=True).from_string(_page("report.html"))
     html = page.render(
         title=view.title,
         converged=view.converged,
         verdict=view.verdict or ["Converged." if view.converged else "Not converged."],
         key_figures=_key_figures(view.metrics),
-        still=[_image(name, file) for name, file in still.items() if name != "checks"],
-        residuals=[_image(name, file) for name, file in still.items() if name == "checks"],
+        still={name: _image(name, file) for name, file in figures.items() if name not in drawn(view)},
         summary_head=head + ["truth"] * (view.truth_summary is not None),
         population=_summary_rows(view, "population"),
         parameters=_summary_rows(view, "system"),
@@ -93,7 +91,7 @@ def _as_json(tree: Any) -> str:
 
 def _image(name: str, file: Path) -> tuple[str, str]:
     """A PNG in base64 and what it shows."""
-    return b64encode(file.read_bytes()).decode("ascii"), FIGURES[name][1] if name in FIGURES else name
+    return b64encode(file.read_bytes()).decode("ascii"), FIGURES[name][1]
 
 
 def _key_figures(metrics: Mapping[str, Any]) -> list[tuple[str, str, str]]:
