@@ -34,10 +34,9 @@ function padded([low, high], share) {
 /** A number with as many digits as a range of that width deserves; four where none is given. */
 function number(value, width) {
   if (!Number.isFinite(value)) return "–";
-  const size = Math.abs(value), fine = (width > 0 ? width : size) / 2000;
-  const tiny = size > 0 && size < 1e-4 && fine < 1e-5;
-  if (size >= 1e6 || tiny) return String(Number(value.toPrecision(4))).replace(/-/g, "−");
-  const digits = fine > 0 ? Math.max(0, Math.min(8, Math.ceil(-Math.log10(fine)))) : 0;
+  const size = Math.abs(value), fine = width / 2000, tiny = size > 0 && size < 1e-4 && fine < 1e-5;
+  if (!(width > 0) || size >= 1e6 || tiny) return String(Number(value.toPrecision(4))).replace(/-/g, "−");
+  const digits = Math.max(0, Math.min(8, Math.ceil(-Math.log10(fine))));
   return String(Number(value.toFixed(digits))).replace("-", "−");
 }
 
@@ -49,10 +48,11 @@ function short(text, letters) {
 /** Round values between the ends, at most about `count`, each with its text. */
 function ticks(low, high, count, whole) {
   const raw = (high - low) / Math.max(1, count), power = 10 ** Math.floor(Math.log10(raw));
-  const round = power * [1, 2, 5, 10].find((digit) => digit * power >= raw * 0.999), step = whole ? Math.max(1, round) : round;
-  const found = [];
-  for (let i = Math.ceil(low / step - 1e-9); i * step <= high + 1e-9 * step; i++) found.push([i * step, number(i * step, step * 20)]);
-  return found;
+  const round = power * [1, 2, 5, 10].find((digit) => digit * power >= raw * 0.999);
+  const step = whole ? Math.max(1, round) : round;
+  const first = Math.ceil(low / step - 1e-9), last = Math.floor(high / step + 1e-9);
+  const values = Array.from({ length: Math.max(0, last - first + 1) }, (_, i) => (first + i) * step);
+  return values.map((value) => [value, number(value, step * 20)]);
 }
 
 function logTicks(low, high, count) {
@@ -98,9 +98,10 @@ function ribbon({ x, low, high }, at) {
 }
 
 function mixed(palette, share) {
-  const place = Math.max(0, Math.min(1, share)) * (palette.length - 1), left = Math.min(palette.length - 2, Math.floor(place));
-  const part = (text, k) => parseInt(text.slice(1 + 2 * k, 3 + 2 * k), 16);
-  const mix = (k) => Math.round(part(palette[left], k) * (1 - place + left) + part(palette[left + 1], k) * (place - left));
+  const place = Math.max(0, Math.min(1, share)) * (palette.length - 1);
+  const left = Math.min(palette.length - 2, Math.floor(place)), weight = place - left;
+  const part = (i, k) => parseInt(palette[i].slice(1 + 2 * k, 3 + 2 * k), 16);
+  const mix = (k) => Math.round((1 - weight) * part(left, k) + weight * part(left + 1, k));
   return `rgb(${mix(0)},${mix(1)},${mix(2)})`;
 }
 
@@ -123,7 +124,7 @@ const LAYERS = {
     },
     tell(l, x, y, at) {
       const i = nearest(l.x, x);
-      return l.say?.(i) ?? number(l.y[i], at.height);
+      return l.say?.(i, at) ?? number(l.y[i], at.height);
     },
   },
   band: {
@@ -143,11 +144,12 @@ const LAYERS = {
       return [ends(l.x), l.error ? ends(l.y, off(-1), off(1)) : ends(l.y)];
     },
     draw(l, at) {
-      const bar = (x, i) => `M${point(at.x(x))} ${point(at.y(l.y[i] - l.error[i]))}V${point(at.y(l.y[i] + l.error[i]))}`;
-      const dot = (x, i) => shape("circle", { cx: point(at.x(x)), cy: point(at.y(l.y[i])), r: l.size ?? 3, fill: l.colour,
-        stroke: l.edge });
-      const errors = l.error && Array.from(l.x, bar).filter((text) => !text.includes("NaN")).join("");
-      return [errors ? shape("path", { stroke: l.colour, "stroke-width": 1, d: errors }) : null, ...Array.from(l.x, dot)];
+      const end = (i, sign) => point(at.y(l.y[i] + sign * l.error[i]));
+      const bar = (x, i) => Number.isFinite(l.error[i]) ? `M${point(at.x(x))} ${end(i, -1)}V${end(i, 1)}` : "";
+      const bars = l.error && shape("path", { stroke: l.colour, "stroke-width": 1, d: Array.from(l.x, bar).join("") });
+      const look = { r: l.size ?? 3, fill: l.colour, stroke: l.edge };
+      const dot = (x, i) => shape("circle", { cx: point(at.x(x)), cy: point(at.y(l.y[i])), ...look });
+      return [bars, ...Array.from(l.x, dot)];
     },
     tell(l, x, y, at) {
       let best = -1, least = 20;
@@ -161,8 +163,8 @@ const LAYERS = {
   bars: {
     reach: (l) => [ends(l.edges), [0, ends(l.y)[1]]],
     draw(l, at) {
-      const base = l.base ?? 0, foot = point(at.y(base));
-      const bar = (y, i) => `M${point(at.x(l.edges[i]))} ${foot}V${point(at.y(base + y))}H${point(at.x(l.edges[i + 1]))}V${foot}Z`;
+      const base = l.base ?? 0, foot = point(at.y(base)), edge = (i) => point(at.x(l.edges[i]));
+      const bar = (y, i) => `M${edge(i)} ${foot}V${point(at.y(base + y))}H${edge(i + 1)}V${foot}Z`;
       return [shape("path", { fill: l.colour, "fill-opacity": l.opacity ?? 0.5, d: l.y.map(bar).join("") })];
     },
     tell(l, x, y) {
@@ -189,12 +191,14 @@ const LAYERS = {
     draw(l, at) {
       const [low, left, middle, right, high, truth] = l.columns, many = l.order.length > 60, tall = many ? 2 : 8;
       const all = l.order.map((system, row) => [system, row]).filter(([system]) => Number.isFinite(middle[system]));
-      const across = (of, a, b) => of.map(([s, row]) => `M${point(at.x(a[s]))} ${point(at.y(row))}H${point(at.x(b[s]))}`).join("");
-      const dots = (of, r, colour) => of.map(([s, row]) => shape("circle", { cx: point(at.x(middle[s])), cy: point(at.y(row)), r, fill: colour }));
-      const tick = ([s, row]) => `M${point(at.x(truth[s]))} ${point(at.y(row) - tall / 2)}v${tall}`;
+      const x = (column, s) => point(at.x(column[s])), y = (row) => point(at.y(row));
+      const across = (of, a, b) => of.map(([s, row]) => `M${x(a, s)} ${y(row)}H${x(b, s)}`).join("");
+      const dots = (of, r, colour) =>
+        of.map(([s, row]) => shape("circle", { cx: x(middle, s), cy: y(row), r, fill: colour }));
+      const tick = ([s, row]) => `M${x(truth, s)} ${point(at.y(row) - tall / 2)}v${tall}`;
       const known = all.filter(([s]) => Number.isFinite(truth[s])), chosen = all.filter(([s]) => s === l.chosen);
       return [
-        shape("path", { stroke: l.colour, "stroke-opacity": 0.45, "stroke-width": many ? 1 : 1.5, d: across(all, low, high) }),
+        shape("path", { stroke: l.colour, "stroke-opacity": 0.45, "stroke-width": 1.4, d: across(all, low, high) }),
         shape("path", { stroke: l.colour, "stroke-width": many ? 0 : 3.5, d: across(all, left, right) }),
         ...dots(all, many ? 1 : 2.6, l.colour),
         shape("path", { stroke: l.mark, "stroke-width": 2, d: across(chosen, low, high) }),
@@ -215,9 +219,9 @@ const LAYERS = {
         const i = Math.floor(k / l.y.length), j = k % l.y.length;
         const x = Math.floor(at.x(columns[i]) - at.left), y = Math.floor(at.y(lines[j + 1]) - at.top);
         const size = [Math.ceil(at.x(columns[i + 1]) - at.left) - x, Math.ceil(at.y(lines[j]) - at.top) - y];
-        for (const paint of [mixed(l.palette, (value - l.low) / (l.high - l.low || 1)), l.visited && !l.visited[k] && "#ebebebcc"]) {
-          if (paint) { pen.fillStyle = paint; pen.fillRect(x, y, ...size); }
-        }
+        const paint = (colour) => { pen.fillStyle = colour; pen.fillRect(x, y, ...size); };
+        paint(mixed(l.palette, (value - l.low) / (l.high - l.low || 1)));
+        if (l.visited && !l.visited[k]) paint("#ebebebcc");
       });
       return [shape("image", { href: canvas.toDataURL(), ...box, preserveAspectRatio: "none" })];
     },
@@ -230,17 +234,17 @@ const LAYERS = {
  *  said: what it shows, for those who cannot see it; height: pixels, or a function of the width; layers;
  *  x: {name, ends?, loose?, whole?, bare? (no ticks), top? [[place, text]], above? (name of their axis)};
  *  y: {name, ends?, log?, tight?, hidden? (no axis), blank? (no ticks), side? (a name beside it)};
- *  tip?: text for a place, or false; pick?: what a click does.
+ *  tip?: text for a place, or false; near?: of many lines only the nearest speaks; pick?: what a click does.
  */
 function chart(host, spec) {
-  const { x, y, layers } = spec, width = Math.max(200, Math.floor(host.clientWidth)), topped = x.top?.length > 0;
+  const { x, y, layers } = spec, width = Math.max(200, Math.floor(host.clientWidth));
   const height = Math.round(typeof spec.height === "function" ? spec.height(width) : spec.height);
   const reach = layers.map((layer) => LAYERS[layer.kind].reach(layer)), known = ends(...reach.map((r) => r[1]));
   const xs = x.ends ?? padded(ends(...reach.map((r) => r[0])), x.loose ? 0.04 : 0), log = y.log && known[0] > 0;
   const ys = y.ends ?? (log ? [known[0] / 1.2, known[1] * 1.2] : padded(known, y.tight ? 0 : 0.05));
   const bent = log ? Math.log10 : (value) => value, [bottom, top] = ys.map(bent);
-  const at = { left: y.hidden ? 6 : SIDE, right: width - RIGHT, top: TOP + (topped ? 18 : 0), bottom: height - (x.bare ? 8 : FOOT),
-    width: xs[1] - xs[0], height: log ? 0 : ys[1] - ys[0] };
+  const at = { left: y.hidden ? 6 : SIDE, right: width - RIGHT, top: TOP + (x.top?.length ? 18 : 0),
+    bottom: height - (x.bare ? 8 : FOOT), width: xs[1] - xs[0], height: log ? 0 : ys[1] - ys[0] };
   at.x = (value) => at.left + ((value - xs[0]) / at.width) * (at.right - at.left);
   at.y = (value) => at.bottom - ((bent(value) - bottom) / (top - bottom)) * (at.bottom - at.top);
   at.back = (px, py) => {
@@ -248,10 +252,11 @@ function chart(host, spec) {
     return [xs[0] + ((px - at.left) / (at.right - at.left)) * at.width, log ? 10 ** up : up];
   };
   const svg = shape("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": spec.said });
-  const clip = `clip${chart.count = (chart.count ?? 0) + 1}`, box = { x: at.left, y: at.top - 4, width: at.right - at.left };
-  svg.append(shape("clipPath", { id: clip }, shape("rect", { ...box, height: at.bottom - at.top + 8 })));
-  const drawing = shape("g", { "clip-path": `url(#${clip})` }, layers.flatMap((layer) => LAYERS[layer.kind].draw(layer, at)));
-  svg.append(axes(spec, at, xs, ys, width, height, log), drawing);
+  const clip = `clip${chart.count = (chart.count ?? 0) + 1}`;
+  const nodes = layers.flatMap((layer) => LAYERS[layer.kind].draw(layer, at));
+  const box = { x: at.left, y: at.top - 4, width: at.right - at.left, height: at.bottom - at.top + 8 };
+  svg.append(shape("clipPath", { id: clip }, shape("rect", box)), axes(spec, at, xs, ys, width, height, log),
+    shape("g", { "clip-path": `url(#${clip})` }, nodes));
   const tip = html("div", { class: "tip", hidden: "" });
   host.replaceChildren(svg, tip);
   hover(host, svg, tip, spec, at);
@@ -259,11 +264,13 @@ function chart(host, spec) {
 
 function axes({ x, y }, at, xs, ys, width, height, log) {
   const group = shape("g"), line = (name, d) => shape("path", { class: name, d });
-  const write = (left, down, text, anchor, more) => shape("text", { x: left, y: down, "text-anchor": anchor, ...more }, text);
+  const write = (left, down, text, anchor, more) =>
+    shape("text", { x: left, y: down, "text-anchor": anchor, ...more }, text);
   const bold = { class: "name" };
   const shown = y.hidden || y.blank ? [] : (log ? logTicks : ticks)(...ys, Math.max(2, (at.bottom - at.top) / 26));
   for (const [value, text] of shown) {
-    group.append(line("grid", `M${at.left} ${at.y(value)}H${at.right}`), write(at.left - 6, at.y(value) + 4, text, "end"));
+    const down = at.y(value);
+    group.append(line("grid", `M${at.left} ${down}H${at.right}`), write(at.left - 6, down + 4, text, "end"));
   }
   for (const [value, text] of x.bare ? [] : ticks(...xs, Math.max(2, (at.right - at.left) / 50), x.whole)) {
     group.append(line("tick", `M${at.x(value)} ${at.bottom}v4`), write(at.x(value), at.bottom + 16, text, "middle"));
@@ -280,9 +287,16 @@ function axes({ x, y }, at, xs, ys, width, height, log) {
   if (!x.bare) group.append(write((at.left + at.right) / 2, height - 4, short(x.name, width / 8), "middle", bold));
   if (y.name) group.append(write(2, 13, short(y.name, width / (x.above ? 16 : 8)), "start", bold));
   if (x.above) group.append(write(at.right, 13, short(x.above, width / 16), "end", bold));
-  const middle = (at.top + at.bottom) / 2;
-  if (y.side) group.append(write(12, middle, short(y.side, height / 9), "middle", { ...bold, transform: `rotate(-90 12 ${middle})` }));
+  const middle = (at.top + at.bottom) / 2, upright = { ...bold, transform: `rotate(-90 12 ${middle})` };
+  if (y.side) group.append(write(12, middle, short(y.side, height / 9), "middle", upright));
   return group;
+}
+
+/** Of many lines the one nearest to the place, with all that is not a line. */
+function closest(layers, x, y) {
+  const off = (layer) => layer.kind === "line" ? Math.abs(layer.y[nearest(layer.x, x)] - y) : Infinity;
+  const best = layers.reduce((one, other) => off(other) < off(one) ? other : one);
+  return layers.filter((layer) => layer.kind !== "line" || layer === best);
 }
 
 /** Values at the pointer, for mouse and finger. */
@@ -297,9 +311,11 @@ function hover(host, svg, tip, spec, at) {
   const show = (event) => {
     const [px, py] = place(event), [x, y] = at.back(px, py);
     if (px < at.left - 4 || px > at.right + 4 || py < at.top - 8 || py > at.bottom + 8) return away();
-    const said = told.map((layer) => [layer.name, LAYERS[layer.kind].tell(layer, x, y, at)]).filter(([, text]) => text != null);
+    const said = (spec.near ? closest(told, x, y) : told)
+      .map((layer) => [layer.name, LAYERS[layer.kind].tell(layer, x, y, at)]).filter(([, text]) => text != null);
     const lines = said.map(([name, text]) => html("div", {}, name && text ? `${name}: ${text}` : name || text));
-    const head = spec.tip === false ? [] : [html("b", {}, spec.tip?.(x, y) ?? `${spec.x.name} ${number(x, at.width)}`)];
+    const where = () => `${spec.x.name} ${number(spec.x.whole ? Math.round(x) : x, at.width)}`;
+    const head = spec.tip === false ? [] : [html("b", {}, spec.tip?.(x, y) ?? where())];
     if (!head.length && !lines.length) return away();
     tip.replaceChildren(...head, ...lines);
     tip.hidden = false;

@@ -13,7 +13,8 @@ function show(ids) {
     const plots = host.querySelector(".plots");
     plots.style.minHeight = `${plots.offsetHeight}px`; // the page does not jump while this is drawn anew
     plots.className = `plots ${part.columns ?? ""}`;
-    const hosts = part.cells.map((cell) => html("div", { class: "cell" }, cell.map(() => html("div", { class: "plot" }))));
+    const hosts = part.cells.map((cell) =>
+      html("div", { class: "cell" }, cell.map(() => html("div", { class: "plot" }))));
     plots.replaceChildren(...hosts);
     part.cells.forEach((cell, i) => cell.forEach((spec, k) => {
       chart(hosts[i].children[k], spec);
@@ -34,12 +35,11 @@ function legend(part) {
 }
 
 function swatch(layer) {
-  const svg = shape("svg", { width: 24, height: 12, "aria-hidden": "true" });
-  const solid = { band: layer.opacity ?? 0.25, bars: layer.opacity ?? 0.5, span: 1 }[layer.kind];
-  if (solid) svg.append(shape("rect", { x: 0, y: 1, width: 24, height: 10, fill: layer.colour, "fill-opacity": solid }));
-  else if (layer.kind === "dots") svg.append(shape("circle", { cx: 12, cy: 6, r: 3.5, fill: layer.colour }));
-  else svg.append(shape("path", { d: "M0 6H24", stroke: layer.colour, "stroke-width": 2, "stroke-dasharray": layer.dash }));
-  return svg;
+  const { kind, colour, dash, opacity } = layer, solid = { band: opacity ?? 0.25, bars: opacity ?? 0.5, span: 1 }[kind];
+  const line = { d: "M0 6H24", stroke: colour, "stroke-width": 2, "stroke-dasharray": dash };
+  const mark = solid ? shape("rect", { x: 0, y: 1, width: 24, height: 10, fill: colour, "fill-opacity": solid })
+    : kind === "dots" ? shape("circle", { cx: 12, cy: 6, r: 3.5, fill: colour }) : shape("path", line);
+  return shape("svg", { width: 24, height: 12, "aria-hidden": "true" }, mark);
 }
 
 function scaleBar(palette, low, high) {

@@ -35,7 +35,8 @@ function fitPart() {
   });
   const many = one.seen.some((seen) => seen && seen.count > 1000);
   const caption = sentences(
-    curves ? "Mean of the fit with its 95 % band." : "Dots are observations; the band is the 95 % interval of the solution.",
+    curves ? "Mean of the fit with its 95 % band."
+      : "Dots are observations; the band is the 95 % interval of the solution.",
     !one.seen.some(Boolean) && "This system was not observed.",
     many && "Of each quantity 1000 observations are drawn, evenly picked.");
   return { cells, caption, who: true, columns: cells.length < 2 ? "" : curves ? "several" : "pair" };
@@ -47,7 +48,8 @@ function curveCells(fit, seen, quantity) {
     { kind: "band", x, low: fit.low, high: fit.high, colour: colours.fit, name: "95 % band" },
     fit.truth && truthLine(x, fit.truth),
     { kind: "line", x, y: fit.mean, colour: colours.fit, name: "fit" },
-    fit.surrogate && { kind: "line", x, y: fit.surrogate, colour: colours.surrogate, dash: "2 4", width: 2.5, name: "surrogate" },
+    fit.surrogate && { kind: "line", x, y: fit.surrogate, colour: colours.surrogate, dash: "2 4", width: 2.5,
+      name: "surrogate" },
     seen && observed(unpack(seen.at[0]), unpack(seen.value), unpack(seen.sigma)),
   ].filter(Boolean);
   const said = `${quantity} of ${names.systems[state.system]}`;
@@ -100,13 +102,13 @@ function curveLaw(law) {
   const [low, high] = law.support ?? [first, last];
   const empty = [[first, Math.min(low, last)], [Math.max(high, first), last]].filter(([from, to]) => to > from)
     .map(([from, to]) => ({ kind: "span", from, to, colour: "#ececec", name: "no data here" }));
-  const inside = value.map((v, i) => x[i] >= low && x[i] <= high ? v : NaN);
+  const inside = value.map((v, i) => x[i] >= low && x[i] <= high ? v : NaN), kind = law.known ? "given" : "learned";
   const curves = [
     { kind: "line", x, y: value, colour: colours.fit, opacity: 0.45, width: 1.3 },
-    { kind: "line", x, y: inside, colour: colours.fit, width: 2.4, name: `${law.known ? "given" : "learned"} ${law.name}` },
+    { kind: "line", x, y: inside, colour: colours.fit, width: 2.4, name: `${kind} ${law.name}` },
     law.truth && truthLine(x, unpack(law.truth)),
   ].filter(Boolean);
-  curves[1].say = (i) => number(value[i], high - low); // also where it is extrapolated
+  curves[1].say = (i, at) => number(value[i], at.height); // also where it is extrapolated
   const visits = { kind: "band", x, low: density.map(() => 0), high: density, colour: colours.data, opacity: 0.75,
     name: "density of the data", say: (i) => number(density[i]) };
   return [
@@ -140,14 +142,16 @@ function populationCell(one, index) {
   const columns = rows(one.rows), [low, , middle, , high, truth] = columns, label = names.labels[index];
   const order = names.systems.map((_, i) => i).sort((a, b) => middle[a] - middle[b]);
   const row = (y) => order[between(Math.round(y), 0, order.length - 1)];
-  const x = one.density ? unpack(one.density.x) : [], span = padded(ends(...columns, x), 0.02), wide = span[1] - span[0];
-  const say = (s) => `${names.systems[s]}: ${number(middle[s], wide)} (${number(low[s], wide)} to ${number(high[s], wide)})`
-    + (Number.isFinite(truth[s]) ? `, true ${number(truth[s], wide)}` : "");
+  const x = one.density ? unpack(one.density.x) : [], span = padded(ends(...columns, x), 0.02);
+  const text = (column, s) => number(column[s], span[1] - span[0]);
+  const say = (s) => `${names.systems[s]}: ${text(middle, s)} (${text(low, s)} to ${text(high, s)})`
+    + (Number.isFinite(truth[s]) ? `, true ${text(truth, s)}` : "");
   const forest = { kind: "rows", columns, order, say, chosen: state.system, colour: colours.fit, true: colours.truth,
     mark: several ? colours.chosen : colours.fit };
   const height = TOP + FOOT + between(16 * order.length, 40, 420);
+  const above = one.top.length ? names.parameters[index] : "";
   return [
-    { said: `population of ${label}`, x: { name: label, ends: span, bare: true, top: one.top, above: one.top.length ? names.parameters[index] : "" },
+    { said: `population of ${label}`, x: { name: label, ends: span, bare: true, top: one.top, above },
       y: { hidden: true, name: one.shared ? `${short(label, 16)}: the same in all systems` : label },
       height: 150, layers: one.shared ? [] : populationLayers(one, x, middle) },
     { said: `${label} of each system`, x: { name: label, ends: span }, height, layers: [forest], tip: false,
@@ -159,7 +163,8 @@ function populationCell(one, index) {
 function populationLayers(one, x, means) {
   if (!one.density) {
     const [edges, y] = histogram(means, Math.min(20, 2 + Math.floor(means.length / 3)));
-    return [{ kind: "bars", edges, y, colour: colours.fit, opacity: 0.3, name: "spread of estimates", say: (i) => String(y[i]) }];
+    return [{ kind: "bars", edges, y, colour: colours.fit, opacity: 0.3, name: "spread of estimates",
+      say: (i) => String(y[i]) }];
   }
   const [low, middle, high, truth] = rows(one.density.curves);
   return [
@@ -176,7 +181,8 @@ function histogram(values, bins) {
 }
 
 function drawsPart() {
-  const { steps, chains, total, all_chains: all } = D.draws, of = D.draws.population.find((one) => one.name === state.draws);
+  const { steps, chains, total, all_chains: all, population } = D.draws;
+  const of = population.find((one) => one.name === state.draws);
   const draws = of ? of.draws : D.systems[state.system].draws, truth = of ? of.truth : D.draws.truth?.[state.system];
   const owner = of ? `population, ${of.name}` : names.systems[state.system];
   const ranked = chains.length > 1 && steps.length * chains.length >= 40;
@@ -199,27 +205,29 @@ function drawsPart() {
 const groupColour = (c) => colours.groups[D.draws.groups[c] % colours.groups.length];
 
 function trace(lines, label, owner, known) {
-  const layers = lines.map((y, c) => ({ kind: "line", x: D.draws.steps, y, colour: groupColour(c), width: 0.8, opacity: 0.8,
-    name: `chain ${D.draws.chains[c]}`, legend: `chain group ${D.draws.groups[c]}` }));
-  return { said: `draws of ${label}, ${owner}`, x: { name: "kept draw" }, y: { name: label }, height: 170,
-    layers: [...layers, ...truthLevel(known)] };
+  const layers = lines.map((y, c) => ({ kind: "line", x: D.draws.steps, y, colour: groupColour(c), width: 0.8,
+    opacity: 0.8, name: `chain ${D.draws.chains[c]}`, legend: `chain group ${D.draws.groups[c]}` }));
+  return { said: `draws of ${label}, ${owner}`, x: { name: "kept draw", whole: true }, y: { name: label },
+    height: 170, near: true, layers: [...layers, ...truthLevel(known)] };
 }
 
 function standing(lines, label, owner, known) {
   const { chains } = D.draws;
   const layers = lines.map((y, c) => ({ kind: "dots", x: [c + 1], y, colour: groupColour(c), name: `chain ${chains[c]}`,
     legend: `chain group ${D.draws.groups[c]}`, say: (i, at) => number(y[i], at.height) }));
-  return { said: `${label}, ${owner}`, x: { name: "chain", loose: true }, y: { name: label }, height: 170, tip: false,
-    layers: [...layers, ...truthLevel(known)] };
+  return { said: `${label}, ${owner}`, x: { name: "chain", loose: true, whole: true }, y: { name: label },
+    height: 170, tip: false, layers: [...layers, ...truthLevel(known)] };
 }
 
 function posterior(draws, label, owner, known) {
   const [edges, y] = histogram(draws, between(Math.round(Math.sqrt(draws.length)), 5, 40));
   const wide = edges[edges.length - 1] - edges[0], top = ends(y)[1];
-  const say = (i) => `${number(100 * y[i] / draws.length, 100)} % from ${number(edges[i], wide)} to ${number(edges[i + 1], wide)}`;
+  const edge = (i) => number(edges[i], wide);
+  const say = (i) => `${number(100 * y[i] / draws.length, 100)} % from ${edge(i)} to ${edge(i + 1)}`;
   const truth = known == null ? [] : [{ ...truthLine([known, known], [0, top]), name: null }];
-  return { said: `posterior of ${label}, ${owner}`, x: { name: label }, y: { hidden: true, name: "posterior", tight: true },
-    height: 170, tip: false, layers: [{ kind: "bars", edges, y, colour: colours.fit, say }, ...truth] };
+  return { said: `posterior of ${label}, ${owner}`, x: { name: label },
+    y: { hidden: true, name: "posterior", tight: true }, height: 170, tip: false,
+    layers: [{ kind: "bars", edges, y, colour: colours.fit, say }, ...truth] };
 }
 
 /** Ranks of each chain's draws among those of all: even where chains agree. */
@@ -247,13 +255,15 @@ function historyPart() {
   const top = spans.map(({ from, to }, i) => [(from + to) / 2, phases[i].name]);
   let cut = false;
   const cells = course.map(({ key, name, values }) => {
-    const y = unpack(values), sorted = [...y].filter(Number.isFinite).sort((a, b) => a - b), log = key === "surrogate_loss";
+    const y = unpack(values), log = key === "surrogate_loss";
+    const sorted = [...y].filter(Number.isFinite).sort((a, b) => a - b);
     // The first steps lie so far below that the rest would be a flat line.
     const shown = [sorted[Math.floor(0.05 * sorted.length)], sorted[sorted.length - 1]];
     const clipped = key === "loglik" && shown[0] - sorted[0] > 0.5 * (shown[1] - shown[0]);
     cut = cut || clipped;
     const line = { kind: "line", x, y, colour: log ? colours.surrogate : colours.fit, width: 1.3, name, legend: null };
-    return [{ said: name, x: { ...axisOf("iteration", x.length), top }, height: 215, layers: [...spans, line],
+    return [{ said: name, x: { ...axisOf("iteration", x.length), whole: true, top }, height: 215,
+      layers: [...spans, line],
       y: { name: log ? `${name} (log scale)` : name, log, ends: clipped ? padded(shown, 0.05) : null } }];
   });
   const caption = sentences(cut && "The lowest 5 % of the log-likelihood lie below the edge.",
@@ -264,23 +274,25 @@ function historyPart() {
 function surrogatePart() {
   if (!D.surrogate) return null;
   const size = unpack(D.surrogate.size), sigma = rows(D.surrogate.sigma)[state.system];
-  const dots = (of, colour, radius, more) => ({ kind: "dots", x: of.map((i) => i + 1), y: of.map((i) => size[i]), colour,
-    size: radius, wide: true, say: (k) => `${names.systems[of[k]]}: ${number(size[of[k]])}`, ...more });
+  const dots = (of, look) => ({ kind: "dots", x: of.map((i) => i + 1), y: of.map((i) => size[i]), wide: true,
+    say: (k) => `${names.systems[of[k]]}: ${number(size[of[k]])}`, ...look });
   const known = names.systems.map((_, i) => i).filter((i) => Number.isFinite(size[i]));
-  const chosen = dots(known.filter((i) => i === state.system), colours.chosen, 5, { name: "chosen system" });
-  const cells = [[{ said: "surrogate error of each system", x: { name: "system, as listed", loose: true, whole: true }, height: 240,
-    y: { name: "error, in units of the noise" }, tip: false, pick: (x) => choose(between(Math.round(x) - 1, 0, size.length - 1)),
-    layers: [dots(known, colours.surrogate, 3), { ...chosen, say: () => null },
+  const marked = { colour: colours.chosen, size: 5, name: "chosen system", say: () => null };
+  const cells = [[{ said: "surrogate error of each system", x: { name: "system, as listed", loose: true, whole: true },
+    y: { name: "error, in units of the noise" }, height: 240, tip: false,
+    pick: (x) => choose(between(Math.round(x) - 1, 0, size.length - 1)),
+    layers: [dots(known, { colour: colours.surrogate }), dots(known.filter((i) => i === state.system), marked),
       { kind: "level", y: 0.5, colour: "#333", dash: "2 4", name: "half the noise" }] }]];
   if (D.grid.kind === "curve") D.systems[state.system].fit.forEach((fit, q) => {
     const lines = rows(fit.curves), [mean, said] = ["mean", "surrogate"].map((name) => lines[fit.of.indexOf(name)]);
     const name = names.quantities[q], y = said.map((value, i) => (value - mean[i]) / sigma[q]);
+    if (!y.some(Number.isFinite)) return; // never observed: its noise is unknown
     cells.push([{ said: `surrogate error, ${name} of ${names.systems[state.system]}`, height: 240,
       x: axisOf(names.axes[0], mean.length), y: { name: `${name}: error, in units of the noise` },
       layers: [{ kind: "level", y: 0, colour: "#999", width: 1 },
         { kind: "line", x: grid[0], y, colour: colours.surrogate, name: "surrogate − solver" }] }]);
   });
-  const caption = "Mean solutions of surrogate and solver over the same draws: the root mean square of their difference for "
-    + "each system, and the difference itself for the chosen one.";
+  const caption = "Mean solutions of surrogate and solver over the same draws: the root mean square of their "
+    + "difference for each system, and the difference itself for the chosen one.";
   return { cells, columns: "several", who: true, caption };
 }
