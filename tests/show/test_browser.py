@@ -23,7 +23,7 @@ PHONE, DESK = 360, 1000
 IMAGE = "<img src=x onerror=alert(2)>"
 
 HARNESS = """<!doctype html><meta charset="utf-8"><body>
-<iframe id="frame" style="border:0;width:%dpx;height:800px"></iframe>
+<iframe id="frame" %s style="border:0;width:%dpx;height:800px"></iframe>
 <script>
 const frame = document.getElementById("frame");
 const all = (selector) => [...frame.contentDocument.querySelectorAll(selector)];
@@ -58,13 +58,13 @@ return {
 };"""
 
 
-def opened(view, folder, probe=STATE, *, width=PHONE, fragment="", change=None):
+def opened(view, folder, probe=STATE, *, width=PHONE, fragment="", change=None, rights=""):
     """What the probe saw of the view's report, and what the console said."""
     write_report(view, {}, folder / "report.html")
     if change is not None:
         page = (folder / "report.html").read_text(encoding="utf-8")
         (folder / "report.html").write_text(change(page), encoding="utf-8")
-    (folder / "harness.html").write_text(HARNESS % (width, probe, fragment), encoding="utf-8")
+    (folder / "harness.html").write_text(HARNESS % (rights, width, probe, fragment), encoding="utf-8")
     flags = "--headless --no-sandbox --disable-gpu --no-first-run --enable-logging=stderr --v=0 --allow-file-access-from-files"
     command = [
         CHROMIUM,
@@ -144,6 +144,15 @@ def test_a_script_that_was_changed_does_not_run(view, tmp_path):
     seen, console = opened(view, tmp_path, change=lambda page: page.replace("begin();", "begin( );"))
     assert "Content Security Policy" in console[0]
     assert seen["parts"] == []
+
+
+def test_without_scripts_the_verdict_and_the_tables_remain(view, tmp_path):
+    probe = """
+    const tall = (selector) => all(selector).filter((node) => node.getBoundingClientRect().height > 0).length;
+    return { verdict: tall(".verdict"), note: tall("noscript"), tables: tall("table"), empty: tall("#interactive section, #picker") };"""
+    seen, _ = opened(view, tmp_path, probe, rights='sandbox="allow-same-origin"')
+    assert seen.pop("tables") >= 6  # one more is folded
+    assert seen == {"verdict": 1, "note": 1, "empty": 0}
 
 
 def test_another_system_can_be_chosen_in_every_way(view, tmp_path):

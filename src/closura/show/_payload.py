@@ -225,7 +225,7 @@ def _population(view: View, index: int) -> Json:
         "density": density,
         "shared": bool(shared),
         "rows": pack(np.stack([low, left, draws.mean(0), right, high, truth])),
-        "top": [[float(at), f"{value:g}".replace("-", "−")] for at, value in zip(places, values)],
+        "top": [[float(at), f"{value:z.6g}".replace("-", "−")] for at, value in zip(places, values)],
     }
 
 
