@@ -60,8 +60,8 @@ def pack(array: Any) -> Json:
     good = np.isfinite(values)
     low, high = (values[good].min(), values[good].max()) if good.any() else (0.0, 0.0)
     step = float(high / (MISSING - 1) - low / (MISSING - 1)) or 1.0
-    with np.errstate(invalid="ignore"):
-        codes = np.where(good, np.round((values - low) / step), MISSING).astype("<u2")
+    with np.errstate(invalid="ignore", over="ignore"):
+        codes = np.where(good, np.clip(np.round((values - low) / step), 0, MISSING - 1), MISSING).astype("<u2")
     return {"at": float(low), "by": step, "of": list(values.shape), "b64": b64encode(codes.tobytes()).decode("ascii")}
 
 
