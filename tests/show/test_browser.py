@@ -31,9 +31,9 @@ const one = (selector) => all(selector)[0];
 const curve = () => one("#fit svg path[stroke='#0065A8']").getAttribute("d");
 const chosen = () => [one("#fit .who").textContent, one("#system").selectedOptions[0].textContent];
 const tell = (node, type) => node.dispatchEvent(new Event(type, { bubbles: true }));
-const point = (node, type, x, y) => {
+const point = (node, type, x, y, pointerType = "mouse") => {
   const box = node.getBoundingClientRect();
-  const where = { clientX: box.left + x * box.width, clientY: box.top + y * box.height, bubbles: true };
+  const where = { clientX: box.left + x * box.width, clientY: box.top + y * box.height, pointerType, bubbles: true };
   node.dispatchEvent(new PointerEvent(type, where));
 };
 frame.onload = () => {
@@ -206,6 +206,19 @@ def test_pointer_shows_the_values_under_it(view, tmp_path):
     np.testing.assert_allclose(number["fit"], view.fit_mean[0, 0, point], atol=0.01)
     np.testing.assert_allclose(number["truth"], view.truth_fit[0, 0, point], atol=0.01)
     assert (seen["before"], seen["inside"], seen["after"]) == (True, True, True)
+    assert console == []
+
+
+def test_what_a_finger_showed_stays_until_it_touches_another_place(view, tmp_path):
+    probe = """
+    const tips = () => all(".tip").filter((tip) => !tip.hidden).map((tip) => tip.parentNode.firstChild.getAttribute("aria-label"));
+    const touch = (selector) => { for (const type of ["pointerdown", "pointerleave"]) point(one(selector), type, 0.5, 0.5, "touch"); };
+    touch("#fit svg"); const first = tips();
+    touch("#law svg"); const second = tips();
+    point(one("h1"), "pointerdown", 0.5, 0.5, "touch");
+    return [first, second, tips()];"""
+    seen, console = opened(view, tmp_path, probe)
+    assert seen == [["u of unit 01"], ["law f"], []]
     assert console == []
 
 

@@ -299,7 +299,7 @@ function closest(layers, x, y) {
   return layers.filter((layer) => layer.kind !== "line" || layer === best);
 }
 
-/** Values at the pointer, for mouse and finger. */
+/** Values at the pointer; those under a finger stay when it is lifted, until it touches another place. */
 function hover(host, svg, tip, spec, at) {
   const guide = shape("path", { class: "guide" }), told = spec.layers.filter((layer) => layer.name || layer.say);
   svg.append(guide);
@@ -326,6 +326,7 @@ function hover(host, svg, tip, spec, at) {
   };
   svg.addEventListener("pointermove", show);
   svg.addEventListener("pointerdown", show);
-  svg.addEventListener("pointerleave", away);
+  svg.addEventListener("pointerleave", (event) => { if (event.pointerType !== "touch") away(); });
+  svg.addEventListener("away", away);
   if (spec.pick) svg.addEventListener("click", (event) => spec.pick(...at.back(...place(event))));
 }

@@ -99,6 +99,9 @@ function begin() {
   select.value = String(state.system);
   show(Object.keys(PARTS));
   addEventListener("hashchange", () => choose(fromAddress()));
+  addEventListener("pointerdown", () => {
+    for (const svg of document.querySelectorAll(".plot svg")) svg.dispatchEvent(new Event("away"));
+  }, true);
   let width = innerWidth, timer;
   addEventListener("resize", () => {
     clearTimeout(timer);
