@@ -209,6 +209,19 @@ def test_pointer_shows_the_values_under_it(view, tmp_path):
     assert console == []
 
 
+def test_pointer_reads_fields_where_it_is(view, tmp_path):
+    field = field_view(view, (4, 5))
+    probe = """
+    point(one("#fit svg"), "pointermove", 0.8, 0.3);
+    return [...one("#fit .tip").children].map((node) => node.textContent);"""
+    seen, console = opened(field, tmp_path, probe, fragment="#system=unit%2002", width=DESK)
+    x, y, value = (float(text.replace("−", "-")) for text in re.findall(r"(?:^x|y|fit:) ([−.\d]+)", " ".join(seen)))
+    apart = np.abs(field.grid - [x, y]).sum(1)
+    assert apart.min() < 0.3
+    np.testing.assert_allclose(value, field.fit_mean[1, 0, apart.argmin()], atol=0.01)
+    assert console == []
+
+
 def test_what_a_finger_showed_stays_until_it_touches_another_place(view, tmp_path):
     probe = """
     const tips = () => all(".tip").filter((tip) => !tip.hidden).map((tip) => tip.parentNode.firstChild.getAttribute("aria-label"));
