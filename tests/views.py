@@ -168,6 +168,17 @@ def surface(truth=True):
     return ClosureView("g", ("T", "p"), x, value + 0.1, density, None, exact if truth else None)
 
 
+def field_view(view, shape, triangles=None):
+    """The same run, of a field over x and y."""
+    x, y = np.meshgrid(np.linspace(0, 1, 4), np.linspace(0, 1, 5), indexing="ij")
+    grid = np.stack([x.ravel(), y.ravel()], axis=-1)
+    field = np.sin(3 * grid[:, 0]) * grid[:, 1] + np.arange(len(view.systems))[:, None, None]
+    table = view.observations.assign(x=0.25, y=0.75).drop(columns="time")
+    fits = {"fit_mean": field, "fit_low": field - 0.1, "fit_high": field + 0.1, "truth_fit": field + 0.02}
+    return replace(view, axes=("x", "y"), grid=grid, shape=shape, triangles=triangles, observations=table, **fits)
+
+
+MESH = np.array([[0, 1, 5], [1, 6, 5], [1, 2, 6]])
 THREE_INPUTS = ClosureView("h", ("a", "b", "c"), np.zeros((4, 3)), np.zeros(4), np.zeros(4), None, None)
 VARIANTS = {
     "typical, single precision": lambda view: single(replace(view, closures=[single(view.closures[0])])),

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from matplotlib._pylab_helpers import Gcf
 from matplotlib.text import Text
-from views import PANELS, THREE_INPUTS, VARIANTS, make_view, surface, without_truth
+from views import MESH, PANELS, THREE_INPUTS, VARIANTS, field_view, make_view, surface, without_truth
 
 from closura.show import save_figures, write_report
 from closura.show._figures import FIGURES, checks, closure, fit, hyper_traces, population, posteriors, traces
@@ -173,19 +173,6 @@ def test_names_known_without_matplotlib_are_those_of_the_figures():
     from closura.show._figures import FIGURES
 
     assert set(FIGURE_NAMES) == set(FIGURES)
-
-
-def field_view(view, shape, triangles=None):
-    """The same run, of a field over x and y."""
-    x, y = np.meshgrid(np.linspace(0, 1, 4), np.linspace(0, 1, 5), indexing="ij")
-    grid = np.stack([x.ravel(), y.ravel()], axis=-1)
-    field = np.sin(3 * grid[:, 0]) * grid[:, 1] + np.arange(len(view.systems))[:, None, None]
-    table = view.observations.assign(x=0.25, y=0.75).drop(columns="time")
-    fits = {"fit_mean": field, "fit_low": field - 0.1, "fit_high": field + 0.1, "truth_fit": field + 0.02}
-    return replace(view, axes=("x", "y"), grid=grid, shape=shape, triangles=triangles, observations=table, **fits)
-
-
-MESH = np.array([[0, 1, 5], [1, 6, 5], [1, 2, 6]])
 
 
 @pytest.mark.parametrize(("shape", "triangles"), [((4, 5), None), (None, MESH)])

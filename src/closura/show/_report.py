@@ -1,7 +1,13 @@
-"""The report of a run: one HTML file that opens offline, the verdict first."""
+"""The report of a run: one HTML file that opens offline, the verdict first.
 
+Its template, style and script are the files in `page`; the script draws from JSON that stands in the page.
+"""
+
+import json
 from base64 import b64encode
 from collections.abc import Mapping
+from hashlib import sha256
+from importlib.resources import files
 from math import floor, isfinite, log10
 from pathlib import Path
 from typing import Any
@@ -9,8 +15,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from jinja2 import Environment
+from markupsafe import Markup
 
 from ._figures import FIGURES
+from ._payload import drawn, payload
 from ._view import View, counted
 
 KEY_FIGURES = {
@@ -40,99 +48,20 @@ CHECKS = {
     "pattern": "pattern over time or place",
 }
 
-TEMPLATE = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy"
-  content="default-src 'none'; img-src data:; style-src 'unsafe-inline'">
-<title>{{ title }}</title>
-<style>
-body { margin: 0 auto; max-width: 60rem; padding: 1rem 1.2rem 4rem; color: #1a1a1a; background: #fff;
-  font: 16px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", sans-serif;
-  overflow-wrap: anywhere; }
-h1 { font-size: 1.5rem; margin: .5rem 0 1rem; }
-h2 { font-size: 1.15rem; margin: 2.4rem 0 .6rem; border-bottom: 1px solid #ddd; padding-bottom: .25rem; }
-.verdict { border-left: .5rem solid; border-radius: .3rem; padding: .8rem 1.1rem; }
-.verdict p { font-size: 1.35rem; font-weight: 650; line-height: 1.3; margin: 0; }
-.verdict ul { margin: .6rem 0 0; padding-left: 1.2rem; }
-.good { background: #e7f5ec; border-color: #1a7f4b; } .good p { color: #12613a; }
-.check { background: #fff4dc; border-color: #d48806; } .check p { color: #7a4d00; }
-.scroll { overflow: auto; } .long { max-height: 36rem; }
-table { border-collapse: collapse; width: 100%; font-size: .92rem; }
-th, td { text-align: left; padding: .3rem .9rem .3rem 0; border-bottom: 1px solid #eee; vertical-align: top; }
-thead th { position: sticky; top: 0; background: #fff; font-weight: 600; color: #444;
-  white-space: nowrap; }
-tbody th { font-weight: 500; min-width: 4.5rem; max-width: 20rem; }
-.number { text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums; }
-.quiet { color: #5c5c5c; }
-figure { margin: 0 0 2rem; } img { width: 100%; max-width: 900px; height: auto; display: block; }
-figcaption { color: #444; font-size: .95rem; margin-top: .3rem; }
-summary { cursor: pointer; margin: .6rem 0; color: #0065a8; }
-@media (max-width: 40rem) {
-  .plot { overflow-x: auto; } .plot img { min-width: 38rem; } .meaning { display: none; } }
-@media print { .long { max-height: none; } }
-</style>
-</head>
-<body>
-{% macro table(head, rows, words=1) %}
-<div class="scroll{% if rows|length > 60 %} long{% endif %}"><table>
-<thead><tr>{% for name in head %}
-<th{% if loop.index > words %} class="number"{% endif %}>{{ name }}</th>{% endfor %}</tr></thead>
-<tbody>
-{% for row in rows %}<tr>{% for cell in row %}{% if loop.index <= words %}<th>{{ cell }}</th>
-{%- else %}<td class="number">{{ cell }}</td>{% endif %}{% endfor %}</tr>
-{% endfor %}</tbody></table></div>
-{% endmacro %}
-<h1>{{ title }}</h1>
-<section class="verdict {{ 'good' if converged else 'check' }}">
-<p>{{ '✓' if converged else '⚠' }} {{ verdict[0] }}</p>
-{% if verdict[1:] %}<ul>{% for line in verdict[1:] %}<li>{{ line }}</li>{% endfor %}</ul>{% endif %}
-</section>
-{% if key_figures %}<h2>Key figures</h2>
-<table>{% for name, value, meaning in key_figures %}
-<tr><th scope="row">{{ name }}</th><td class="number">{{ value }}</td>
-<td class="quiet meaning">{{ meaning }}</td></tr>
-{%- endfor %}</table>{% endif %}
-{% if figures %}<h2>Figures</h2>{% endif %}
-{% for image, caption in figures %}<figure>
-<div class="plot"><img src="data:image/png;base64,{{ image }}" alt="{{ caption }}"></div>
-<figcaption>{{ caption }}</figcaption>
-</figure>
-{% endfor %}
-{% if checks %}<h2>Checks</h2>
-<p class="quiet">Are these data like data replicated from the fit? All systems together, and those that stand out; p adjusted for
-the number of checks.</p>
-{{ table(["Of", "Check", "found", "replicated, 95 %", "p", ""], checks, words=2) }}{% endif %}
-{% if population %}<h2>Population</h2>
-<p class="quiet">What the systems have in common. Parameters: the median of the population, physical scale; what is on another
-scale says so in its name. Posterior mean ± standard deviation, and the central 95 % interval.</p>
-{{ table(summary_head, population) }}{% endif %}
-<h2>Parameters of each system</h2>
-<details{% if parameters|length <= 60 %} open{% endif %}><summary>{{ systems }}, physical scale</summary>
-{{ table(["System"] + summary_head, parameters, words=2) }}</details>
-{% if phases %}<h2>Course of the run</h2>
-{{ table(phase_head, phases) }}{% endif %}
-<h2>Settings</h2>
-{{ table(["Setting", "Value"], settings, words=2) }}
-<details><summary>All metrics</summary>
-{{ table(["Metric", "Value"], metrics, words=2) }}</details>
-</body>
-</html>
-"""
+PAGE = files(__package__) / "page"
 
 
 def write_report(view: View, figures: dict[str, Path], path: Path) -> None:
-    """Write the run as one HTML file at `path`, with the PNGs of `figures` (name -> file) inside it."""
+    """Write the run as one HTML file at `path`, with those PNGs of `figures` (name -> file) in it that it does not draw."""
     head = ["Parameter", "mean ± sd", "2.5 %", "97.5 %", "R-hat", "ESS bulk", "ESS tail"]
-    page = Environment(autoescape=True, trim_blocks=True).from_string(TEMPLATE)
+    script = "".join(_page(name) for name in ("chart.js", "parts.js", "page.js"))
+    page = Environment(autoescape=True, trim_blocks=True).from_string(_page("report.html"))
     html = page.render(
         title=view.title,
         converged=view.converged,
         verdict=view.verdict or ["Converged." if view.converged else "Not converged."],
         key_figures=_key_figures(view.metrics),
-        figures=[(_embedded(file), FIGURES[name][1] if name in FIGURES else name) for name, file in figures.items()],
+        still={name: _image(name, file) for name, file in figures.items() if name not in drawn(view)},
         summary_head=head + ["truth"] * (view.truth_summary is not None),
         population=_summary_rows(view, "population"),
         parameters=_summary_rows(view, "system"),
@@ -142,13 +71,27 @@ def write_report(view: View, figures: dict[str, Path], path: Path) -> None:
         phases=_phase_rows(view),
         settings=[(name, _text(value)) for name, value in _flat(view.settings)],
         metrics=[(name, _text(value)) for name, value in _flat(view.metrics)],
+        style=Markup(_page("report.css")),
+        data=Markup(_as_json(payload(view))),
+        script=Markup(script),
+        hash="sha256-" + b64encode(sha256(script.encode()).digest()).decode("ascii"),
     )
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(html, encoding="utf-8")
 
 
-def _embedded(file: Path) -> str:
-    return b64encode(file.read_bytes()).decode("ascii")
+def _page(name: str) -> str:
+    return (PAGE / name).read_text(encoding="utf-8")
+
+
+def _as_json(tree: Any) -> str:
+    """JSON that cannot end the script element it stands in."""
+    return json.dumps(tree, allow_nan=False, separators=(",", ":"), ensure_ascii=False).replace("<", "\\u003c")
+
+
+def _image(name: str, file: Path) -> tuple[str, str]:
+    """A PNG in base64 and what it shows."""
+    return b64encode(file.read_bytes()).decode("ascii"), FIGURES[name][1]
 
 
 def _key_figures(metrics: Mapping[str, Any]) -> list[tuple[str, str, str]]:

@@ -1,0 +1,292 @@
+"""What the report's script draws: a `View` as plain JSON, arrays of numbers packed small.
+
+A packed array is {at, by, of, b64}: value = at + by * code, with codes of 16 bits in base64 and shape `of`. A code of
+65535 is a value that is not finite. The page unpacks what belongs to a system when that system is chosen.
+"""
+
+from base64 import b64encode
+from typing import Any
+
+import matplotlib
+import numpy as np
+import pandas as pd
+
+from ._figures import BLACK, BLUE, GREEN, GREY, GROUPS, ORANGE
+from ._view import ClosureView, View, evenly, normal_density
+
+MISSING = 65535
+ROOM = 2_500_000  # bytes that draws, or fits, of all systems together may take
+DRAWS, CURVE, SIDE = (
+    (40, 200),
+    (60, 400),
+    (16, 64),
+)  # least and most: draws of a chain, points of a curve, of a field's side
+HISTORY = 600
+COLOURS = {"fit": BLUE, "data": ORANGE, "truth": BLACK, "quiet": GREY, "surrogate": GREEN, "chosen": "#C65F9C"}
+COURSE = {
+    "loglik": "log-likelihood",
+    "acceptance": "share of moves accepted",
+    "surrogate_loss": "surrogate loss",
+    "second_stage": "share confirmed by the solver",
+}
+Json = dict[str, Any]
+
+
+def payload(view: View) -> Json:
+    """Everything the page draws."""
+    draws = evenly(view.theta.shape[1], _room(view.theta.shape[2] * view.theta.shape[3] * 8, DRAWS))
+    return {
+        "names": {
+            "systems": list(view.systems),
+            "labels": list(view.labels),
+            "parameters": list(view.parameters),
+            "quantities": list(view.quantities),
+            "axes": list(view.axes),
+        },
+        "colours": COLOURS | {"groups": list(GROUPS), "maps": {n: _palette(n) for n in ("viridis", "magma", "RdBu_r")}},
+        "grid": _grid(view),
+        "systems": _systems(view, draws),
+        "laws": [_law(one) for one in view.closures],
+        "population": [_population(view, index) for index in range(len(view.parameters))],
+        "draws": _draws(view, draws),
+        "history": _history(view.history),
+        "surrogate": _surrogate(view),
+    }
+
+
+def pack(array: Any) -> Json:
+    """An array of numbers as {at, by, of, b64}."""
+    values = np.asarray(array, float)
+    good = np.isfinite(values)
+    low, high = (values[good].min(), values[good].max()) if good.any() else (0.0, 0.0)
+    step = float(high / (MISSING - 1) - low / (MISSING - 1)) or 1.0
+    with np.errstate(invalid="ignore", over="ignore"):
+        codes = np.where(good, np.clip(np.round((values - low) / step), 0, MISSING - 1), MISSING).astype("<u2")
+    return {"at": float(low), "by": step, "of": list(values.shape), "b64": b64encode(codes.tobytes()).decode("ascii")}
+
+
+def is_tensor(view: View) -> bool:
+    """Are the solutions fields over a grid of rows and columns?"""
+    if len(view.axes) != 2 or view.shape is None or len(view.shape) != 2:
+        return False
+    return _lines(view.grid, view.shape) is not None
+
+
+def drawn(view: View) -> set[str]:
+    """Names of the figures that the page draws itself."""
+    names = {"population", "traces", "hyper_traces", "posteriors"}
+    names |= {"fit"} if _grid_shown(view) else set()
+    flat = (len(one.inputs) != 2 or _law_lines(one) is not None for one in view.closures)
+    return names | ({"closure"} if all(flat) else set())
+
+
+def _room(numbers: int, ends: tuple[int, int]) -> int:
+    """How many of each may be kept when there are `numbers` for each: 16 bits in base64 are 8/3 bytes."""
+    return int(np.clip(ROOM * 3 / 8 / max(1, numbers), *ends))
+
+
+def _palette(name: str) -> list[str]:
+    colours = matplotlib.colormaps[name](np.linspace(0, 1, 17))
+    return [matplotlib.colors.to_hex(colour) for colour in colours]
+
+
+def _lines(grid: np.ndarray, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray] | None:
+    """Coordinates of the columns and of the rows of a grid (point, 2); None where it is bent."""
+    first, second = (part.reshape(shape) for part in grid.T)
+    straight = np.allclose(first, first[:, :1]) and np.allclose(second, second[:1])
+    return (first[:, 0], second[0]) if straight else None
+
+
+def _kept(view: View) -> list[np.ndarray]:
+    """Which points of the grid are shown, along each of its sides."""
+    each = len(view.systems) * len(view.quantities) * 5
+    if len(view.axes) == 1:
+        return [evenly(len(view.grid), _room(each, CURVE))]
+    assert view.shape is not None
+    points = _room(each, (SIDE[0] ** 2, SIDE[1] ** 2))
+    return [evenly(side, int(points**0.5)) for side in view.shape]
+
+
+def _grid(view: View) -> Json:
+    """Where the shown solutions live: {"kind": "curve" | "field" | "none", "at": coordinates of each side}."""
+    if len(view.axes) == 1:
+        return {"kind": "curve", "at": [pack(view.grid[_kept(view)[0], 0])]}
+    if not is_tensor(view):
+        return {"kind": "none", "at": []}
+    assert view.shape is not None
+    lines = _lines(view.grid, view.shape)
+    assert lines is not None
+    return {"kind": "field", "at": [pack(line[kept]) for line, kept in zip(lines, _kept(view))]}
+
+
+def _systems(view: View, draws: np.ndarray) -> list[Json]:
+    """Of each system: fits (curve, quantity, point), observations of each quantity, thinned draws."""
+    named: dict[str, np.ndarray | None] = {"mean": view.fit_mean, "low": view.fit_low, "high": view.fit_high}
+    named |= {"truth": view.truth_fit, "surrogate": view.surrogate_fit}
+    fits = {name: _thinned(view, part) for name, part in named.items() if part is not None} if _grid_shown(view) else {}
+    seen = _observations(view)
+    chains = view.shown_chains()
+    kept = view.theta[np.ix_(chains, draws)]
+    return [
+        {
+            "fit": [
+                {"of": list(fits), "curves": pack(np.stack([part[system, q] for part in fits.values()]))}
+                for q in range(len(view.quantities) if fits else 0)
+            ],
+            "seen": seen[system],
+            "draws": [pack(kept[:, :, system, index]) for index in range(len(view.parameters))],
+        }
+        for system in range(len(view.systems))
+    ]
+
+
+def _grid_shown(view: View) -> bool:
+    return len(view.axes) == 1 or is_tensor(view)
+
+
+def _thinned(view: View, part: np.ndarray) -> np.ndarray:
+    """(system, quantity, point) with the points that are shown."""
+    if len(view.axes) == 1:
+        return part[..., _kept(view)[0]]
+    assert view.shape is not None
+    rows, columns = _kept(view)
+    field = part.reshape(*part.shape[:2], *view.shape)
+    return field[:, :, rows[:, None], columns].reshape(*part.shape[:2], -1)
+
+
+def _observations(view: View) -> list[list[Json | None]]:
+    """Of each system and quantity: columns value, sigma, and one a coordinate; None where nothing was observed."""
+    table = view.observations
+    found: list[list[Json | None]] = [[None] * len(view.quantities) for _ in view.systems]
+    number = {name: place for place, name in enumerate(view.systems)}
+    which = {name: place for place, name in enumerate(view.quantities)}
+    for (system, quantity), rows in table.groupby(["system", "quantity"], sort=False, observed=True):
+        if system in number and quantity in which:
+            some = rows.iloc[evenly(len(rows), 1000)]
+            found[number[system]][which[quantity]] = {
+                "at": [pack(some[axis]) for axis in view.axes],
+                "value": pack(some["value"]),
+                "sigma": pack(some["sigma"]),
+                "count": len(rows),
+            }
+    return found
+
+
+def _law(one: ClosureView) -> Json:
+    """A law of one input as curves, of two as a field; of more, its name alone."""
+    said: Json = {"name": one.name, "inputs": list(one.inputs), "known": one.known}
+    if len(one.inputs) == 1:
+        order = np.argsort(one.grid[:, 0])
+        limits = one.limits()
+        return said | {
+            "x": pack(one.grid[order, 0]),
+            "value": pack(one.value[order]),
+            "truth": None if one.truth is None else pack(one.truth[order]),
+            "density": pack(one.density[order]),
+            "support": _finite(one.support),
+            "limits": _finite(limits),
+        }
+    lines = _law_lines(one)
+    if lines is None:
+        return said
+    # Columns along the first input, rows along the second, however the points were listed.
+    order = np.lexsort((one.grid[:, 1], one.grid[:, 0]))
+    level = one.visited_level()
+    return said | {
+        "at": [pack(line) for line in lines],
+        "value": pack(one.value[order]),
+        "truth": None if one.truth is None else pack(one.truth[order]),
+        "visited": None if level is None else (one.density[order] >= level).astype(int).tolist(),
+    }
+
+
+def _law_lines(one: ClosureView) -> tuple[np.ndarray, np.ndarray] | None:
+    if len(one.inputs) != 2:
+        return None
+    lines = np.unique(one.grid[:, 0]), np.unique(one.grid[:, 1])
+    return lines if lines[0].size * lines[1].size == len(one.grid) else None
+
+
+def _population(view: View, index: int) -> Json:
+    """One parameter: the population's density with its band, and every system's estimate and intervals."""
+    draws = view.theta[..., index].reshape(-1, len(view.systems))
+    low, left, right, high = np.quantile(draws, [0.025, 0.25, 0.75, 0.975], axis=0)
+    truth = np.full(len(view.systems), np.nan) if view.truth_theta is None else view.truth_theta[:, index]
+    places, values = view.physical_ticks(index)
+    density, shared = None, view.tau is not None and not view.tau[..., index].any()
+    if view.mu is not None and view.tau is not None and not shared:
+        x, curves = view.population_density(index)
+        rows = [*curves]
+        if view.truth_mu is not None and view.truth_tau is not None:
+            rows.append(normal_density(x, float(view.truth_mu[index]), float(view.truth_tau[index])))
+        kept = evenly(x.size, 150)
+        density = {"x": pack(x[kept]), "curves": pack(np.stack(rows)[:, kept])}
+    return {
+        "density": density,
+        "shared": bool(shared),
+        "rows": pack(np.stack([low, left, draws.mean(0), right, high, truth])),
+        "top": [[float(at), f"{value:z.6g}".replace("-", "−")] for at, value in zip(places, values)],
+    }
+
+
+def _draws(view: View, kept: np.ndarray) -> Json:
+    """Draws of the population, and what all traces have in common."""
+    chains = view.shown_chains()
+    of: list[Json] = []
+    for name, part, truth in (("mean μ", view.mu, view.truth_mu), ("variance τ", view.tau, view.truth_tau)):
+        if part is not None:
+            traces = [pack(part[..., i][np.ix_(chains, kept)]) for i in range(len(view.parameters))]
+            of.append(
+                {"name": name, "draws": traces, "truth": [None] * len(traces) if truth is None else _finite(truth)}
+            )
+    truth = view.truth_theta
+    return {
+        "steps": (kept + 1).tolist(),
+        "total": int(view.theta.shape[1]),
+        "chains": [int(chain) + 1 for chain in chains],
+        "all_chains": len(view.groups),
+        "groups": [int(view.groups[chain]) for chain in chains],
+        "population": of,
+        "truth": None if truth is None else [_finite(row) for row in truth],
+    }
+
+
+def _history(table: pd.DataFrame) -> Json | None:
+    """The course of the run, thinned, and where its phases begin."""
+    if table.empty or "iteration" not in table:
+        return None
+    some = table.iloc[evenly(len(table), HISTORY)]
+    columns = {name: pd.to_numeric(some[name], errors="coerce") for name in COURSE if name in some}
+    course = [
+        {"key": name, "name": COURSE[name], "values": pack(values)}
+        for name, values in columns.items()
+        if np.isfinite(values).any()
+    ]
+    phase = table["phase"].astype(str).to_numpy() if "phase" in table else np.full(len(table), "")
+    starts = [0, *(np.flatnonzero(phase[1:] != phase[:-1]) + 1).tolist()]
+    iteration = table["iteration"].to_numpy()
+    phases = [{"name": phase[start], "from": float(iteration[start])} for start in starts]
+    return {"iteration": pack(some["iteration"]), "course": course, "phases": phases, "total": len(table)}
+
+
+def _surrogate(view: View) -> Json | None:
+    """Of each system, the root mean square of surrogate - solver over its solution, in units of its noise."""
+    if view.surrogate_fit is None:
+        return None
+    noise = view.observations.groupby(["system", "quantity"], observed=True)["sigma"].median()
+    index = pd.MultiIndex.from_product([view.systems, view.quantities])
+    sigma = noise.reindex(index).to_numpy(float).reshape(len(view.systems), len(view.quantities))
+    # Quantities a system was not observed in count by the noise of the others.
+    usual = np.array([np.median(column[good]) if (good := column > 0).any() else np.nan for column in sigma.T])
+    sigma = np.where(sigma > 0, sigma, usual)
+    apart = (view.surrogate_fit - view.fit_mean) / sigma[..., None]
+    with np.errstate(invalid="ignore"):
+        good = np.isfinite(apart)
+        square = np.where(good, apart, 0.0) ** 2
+        size = np.sqrt(square.sum((1, 2)) / np.where(good.any((1, 2)), good.sum((1, 2)), np.nan))
+    return {"size": pack(size), "sigma": pack(sigma)}
+
+
+def _finite(values: Any) -> list[float | None] | None:
+    """Numbers as JSON knows them."""
+    return None if values is None else [float(v) if np.isfinite(v) else None for v in values]
