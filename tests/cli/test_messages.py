@@ -202,7 +202,7 @@ def test_truth_of_other_parameters_is_left_out(closura, fitted, files, table, tm
         (PROBLEM.replace(PHYSICS, "return v"), ("must return 2 numbers (u, v), it returned 1",)),
         (PROBLEM.replace(PHYSICS, "return v, f(v) * jnp.ones(3)"), ("its 'v' has shape (3,)",)),
         (PROBLEM.replace(PHYSICS, "return v, f(u, v)"), (", line 6 (return v, f(u, v))", "closure 'f' takes 1 input, but the physics calls it with 2")),
-        (PROBLEM.replace("p.k", "p.c"), (", line 6", "has no attribute 'c'")),
+        (PROBLEM.replace("p.k", "p.c"), (", line 6", "there is no parameter 'c'; there are k, u0, v0")),
         (PROBLEM.replace("(p.u0, p.v0)", "p.u0"), ("initial(p) must return 2 numbers (u, v), it returned 1",)),
         (PROBLEM.replace("cl.MLP(width=8, depth=1)", "cl.MLP(width=0)"), (", line 16 (closure=cl.MLP(width=0),)",)),
     ],
