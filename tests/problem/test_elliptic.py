@@ -55,7 +55,10 @@ BAD = {
         "the coefficient, the source or the boundary failed: AttributeError: .*'q'",
     ),
     "unknown place": ({"source": lambda x, p: x.z}, "AttributeError: .*'z'"),
-    "numpy inside": ({"source": lambda x, p: np.exp(x.x)}, r"uses a function of NumPy or math; take the one of jax.numpy"),
+    "numpy inside": (
+        {"source": lambda x, p: np.exp(x.x)},
+        r"uses a function of NumPy or math; take the one of jax.numpy",
+    ),
     "raises": ({"coefficient": raises_inside}, "RuntimeError: no such layer"),
     "never called": (
         {"coefficient": lambda u, x, p, f: 1.0 + u**2},

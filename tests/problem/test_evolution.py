@@ -52,7 +52,10 @@ BAD = {
         {"dt": 0.004},
         r"dt=0.004 must be .* divide the time between snapshots, 0.0125; try 0.00416667",
     ),
-    "numpy inside": ({"initial": lambda x, p: np.sin(x)}, r"uses a function of NumPy or math; take the one of jax.numpy"),
+    "numpy inside": (
+        {"initial": lambda x, p: np.sin(x)},
+        r"uses a function of NumPy or math; take the one of jax.numpy",
+    ),
     "branches": ({"initial": lambda x, p: 1.0 if x > 0 else 0.0}, r"branches on a value .* jnp.where"),
     "dt negative": ({"dt": -0.1}, "dt=-0.1 must be positive"),
     "no such boundary": ({"boundary": "open"}, r"boundary 'open' is not one of 'periodic', .* cl\.Dirichlet\(value\)"),
