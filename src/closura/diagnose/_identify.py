@@ -102,10 +102,12 @@ def _with_law(run: Any, name: str, theta: np.ndarray, parameters: np.ndarray) ->
 def _kept(spec: Any, shape: Any, x: tuple[Any, ...]) -> Any:
     """What a law of this structure can have of a shape."""
     value = shape(*x)
-    if spec.odd or spec.even:
-        value = 0.5 * (value + (1 if spec.even else -1) * shape(*(-xi for xi in x)))
+    if spec.odd:
+        return 0.5 * (value - shape(*(-xi for xi in x)))
+    if spec.even:
+        value = 0.5 * (value + shape(*(-xi for xi in x)))
     if spec.zero_at_origin or spec.dissipative:
-        value = value - shape(*(0 * xi for xi in x)) if not spec.odd else value
+        value = value - shape(*(0 * xi for xi in x))
     return value
 
 
