@@ -53,9 +53,7 @@ def posterior():
     return covariance @ pull, covariance, place
 
 
-def z_scores(
-    covariance, shared=SHARED, groups=200, chains=8, steps=500, evaluate=likelihood, correct=None, leap=None
-):
+def z_scores(covariance, shared=SHARED, groups=200, chains=8, steps=500, evaluate=likelihood, correct=None, leap=None):
     mean, truth, place = posterior()
     start = mean + jr.normal(jr.key(0), (groups, chains, len(mean))) @ np.linalg.cholesky(truth).T
     position = start[..., place]
