@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 import closura as cl
+from closura.learning._programs import Log
 from closura.problems import mass_damper
 
 pytestmark = [pytest.mark.usefixtures("hardly_optimised"), pytest.mark.xdist_group("track")]
@@ -77,7 +78,7 @@ def test_stopped_and_resumed(fit, tmp_path):
     table = pd.read_parquet(folder / "history.parquet")
     assert table["iteration"].tolist() == list(range(TOTAL))
     assert list(table.columns) == list(seen.columns)
-    assert list(table.columns[:3]) == ["iteration", "phase", "seconds"]
+    assert list(table.columns) == ["iteration", "phase", "seconds", "temperature", *Log._fields]
     for name in seen.columns.drop("phase"):
         np.testing.assert_array_equal(seen[name].to_numpy(table[name].dtype), table[name][:8], err_msg=name)
     assert len(list((folder / "tensorboard").iterdir())) == 2
