@@ -313,8 +313,8 @@ def stopped_while_sampling(stopped_while_learning, killed, shell):
 def test_killed(killed, shell, closura):
     assert all_files(killed) >= {"config.yaml", "data.csv", "problem.py", "truth.csv"} | CHECKPOINT
     assert "metrics.json" not in all_files(killed)
-    live = pd.read_json(killed / "history.jsonl", lines=True)
-    assert live["iteration"].tolist()[:20] == list(range(20))
+    live = pd.read_json(killed / "history.jsonl", lines=True, nrows=10)  # what came after it may be cut off
+    assert live["iteration"].tolist() == list(range(10))
     (shell.folder / "springs.py").write_text(PROBLEM.replace("10 *", "11 *"))
     changed = closura("resume", killed)
     (shell.folder / "springs.py").write_text(PROBLEM)
