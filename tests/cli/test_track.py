@@ -1,8 +1,5 @@
 """Trackers by their options; those of a run are known when it is resumed."""
 
-import sys
-from types import ModuleType
-
 import pytest
 
 STAMP = "problem: mass-damper\nsystems: 3\n{}about:\n  versions:\n    closura: 0.1.0\n"
@@ -48,8 +45,8 @@ def test_a_resumed_run_is_followed_as_before(closura, fitted, tmp_path, words, n
     ("words", "package"),
     [(["--tensorboard"], "tensorboardX"), (["--track", "wandb"], "wandb"), (["--track", "mlflow"], "mlflow")],
 )
-def test_what_is_not_installed(refused, monkeypatch, problem, table, words, package):
-    monkeypatch.setitem(sys.modules, package, ModuleType(package))
+def test_what_is_not_installed(refused, uninstalled, problem, table, words, package):
+    uninstalled(package)
     name = words[-1].removeprefix("--")
     says = (
         f"{name} needs the package {package}, which is not installed; pip install 'closura[{name}]', or leave it out\n"

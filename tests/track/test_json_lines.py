@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -64,6 +65,7 @@ def test_a_killed_process_leaves_no_trace(tmp_path, chunk, more):
 
 
 def test_a_full_disk_is_said_once_and_made_good(tmp_path, chunk, monkeypatch, recwarn):
+    warnings.simplefilter("always")
     lines, history = JsonLines(tmp_path / "history.jsonl"), [chunk(0)]
     lines.follow(history)
     opened = Path.open

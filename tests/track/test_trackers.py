@@ -109,14 +109,13 @@ def test_unknown(asked):
 @pytest.mark.parametrize(
     ("name", "package"), [("tensorboard", "tensorboardX"), ("wandb", "wandb"), ("mlflow", "mlflow")]
 )
-@pytest.mark.parametrize("instead", [None, "a folder of that name"])
-def test_package_is_missing(monkeypatch, tmp_path, name, package, instead):
-    for module in [module for module in sys.modules if module.split(".")[0] == package]:
-        monkeypatch.delitem(sys.modules, module)
-    monkeypatch.setitem(sys.modules, package, instead and ModuleType(package))
-    says = f"{name} needs the package {package}, which is not installed; pip install 'closura[{name}]', or leave it out"
+@pytest.mark.parametrize("resume", [False, True])
+def test_package_is_missing(uninstalled, tmp_path, name, package, resume):
+    uninstalled(package, ModuleType(package) if resume else None)  # a folder of that name is no better than nothing
+    says = f"{name} needs the package {package}, which is not installed; pip install 'closura[{name}]', or "
+    says += "go on without (--track none)" if resume else "leave it out"
     with pytest.raises(TrackerError, match=re.escape(says)):
-        Trackers(name, tmp_path, "fleet")
+        Trackers(name, tmp_path, "fleet", resume)
 
 
 def test_package_is_broken(monkeypatch, tmp_path):

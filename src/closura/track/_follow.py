@@ -25,7 +25,8 @@ class Trackers:
         wanted = asked if isinstance(asked, list | tuple) else [asked]
         ids = _read_ids(folder) if folder is not None and resume else {}
         self.folder = folder
-        self.waiting = [_find(one, folder, name, ids) for one in wanted]
+        self.without = "go on without (--track none)" if resume else "leave it out"
+        self.waiting = [_find(one, folder, name, ids, self.without) for one in wanted]
         self.following: list[Any] = []
         self.told = 0
 
@@ -37,7 +38,7 @@ class Trackers:
                 tracker.start(settings, step)
             except Exception as error:
                 raise TrackerError(
-                    f"{_says(tracker, error)} cannot follow this run; put that right, or leave it out"
+                    f"{_says(tracker, error)} cannot follow this run; put that right, or {self.without}"
                 ) from error
             self.following.append(tracker)
 
@@ -68,7 +69,7 @@ class Trackers:
                 warnings.warn(f"{_says(tracker, error)} no longer follows this run, which goes on", stacklevel=2)
 
 
-def _find(asked: Any, folder: Path | None, name: str, ids: dict[str, str]) -> Any:
+def _find(asked: Any, folder: Path | None, name: str, ids: dict[str, str], without: str) -> Any:
     if isinstance(asked, Tracker) and not isinstance(asked, type):
         return asked
     if not isinstance(asked, str) or asked not in KNOWN:
@@ -85,7 +86,7 @@ def _find(asked: Any, folder: Path | None, name: str, ids: dict[str, str]) -> An
         missing = isinstance(error, ImportError)
         why = "is not installed" if missing else f"cannot be used here ({type(error).__name__}: {error})"
         raise TrackerError(
-            f"{asked} needs the package {PACKAGES[asked]}, which {why}; pip install 'closura[{asked}]', or leave it out"
+            f"{asked} needs the package {PACKAGES[asked]}, which {why}; pip install 'closura[{asked}]', or {without}"
         ) from error
 
 
