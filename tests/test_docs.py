@@ -3,15 +3,19 @@
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from closura import MLP
 from closura.learning import Run, Settings
+from closura.learning._programs import Log
 from closura.problems import mass_damper
 from closura.result import collect
 from closura.result._folder import FILES
+from closura.track import JsonLines
 
 PAGES = Path(__file__).parent.parent / "docs"
+COLUMNS = ("iteration", "phase", "seconds", "temperature", *Log._fields)
 
 
 def run(page, **names):
@@ -56,17 +60,26 @@ def test_law(result, tmp_path, monkeypatch):
     assert names["law"].f(1.0) > 0
 
 
-def test_results(result):
+def test_results(result, tmp_path, monkeypatch):
+    (tmp_path / "runs" / "fleet").mkdir(parents=True)
+    entries = {name: np.ones(2, np.float32) for name in COLUMNS} | {"phase": np.array(["learn", "settle"])}
+    JsonLines(tmp_path / "runs" / "fleet" / "history.jsonl").follow([entries])
+    monkeypatch.chdir(tmp_path)
     names = run("results.md", result=result)
     assert len(names["own"]) == 9
     assert names["odd"].columns.tolist() == names["table"].columns.tolist()
 
 
 def test_the_folder_is_described():
-    """Every file a run may leave has its place in the table."""
+    """Every file a run may leave has its place in a table, and every column of its history."""
     page = (PAGES / "results.md").read_text()
-    files = {name for name in FILES if not name.startswith("figures/")} | {"checkpoint.npz", "figures/"}
-    assert {name for name in files if f"`{name}`" not in page} == set()
+    files = {name for name in FILES if not name.startswith("figures/")} | {
+        "checkpoint.npz",
+        "history.jsonl",
+        "tensorboard/",
+        "figures/",
+    }
+    assert {name for name in (*files, *COLUMNS) if f"`{name}`" not in page} == set()
 
 
 @pytest.mark.filterwarnings("ignore:the law f is asked for more")
