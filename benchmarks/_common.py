@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -29,8 +30,13 @@ def side_by_side(jobs: dict[str, Callable[[], Any]], repeats: int = 9) -> dict[s
     return {name: statistics.median(times) for name, times in seconds.items()}
 
 
-def command(*arguments: str, environment: dict[str, str] | None = None) -> tuple[dict[str, Any], float]:
-    """Run `closura fit ...` as a user would, from nothing; its metrics and the wall time of the whole command."""
+def command(
+    *arguments: str, environment: dict[str, str] | None = None, keep: Path | None = None
+) -> tuple[dict[str, Any], float]:
+    """Run `closura fit ...` as a user would, from nothing; its metrics and the wall time of the whole command.
+
+    The run folder is left in `keep`, in place of one that is there.
+    """
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "run"
         closura = Path(sys.executable).with_name("closura")
@@ -44,7 +50,10 @@ def command(*arguments: str, environment: dict[str, str] | None = None) -> tuple
         wall = time.perf_counter() - start
         if not (out / "metrics.json").exists():
             raise RuntimeError(done.stderr)
-        return json.loads((out / "metrics.json").read_text()), wall
+        if keep is not None:
+            shutil.rmtree(keep, ignore_errors=True)
+            shutil.move(out, keep)
+        return json.loads(((keep or out) / "metrics.json").read_text()), wall
 
 
 def table(columns: list[str], rows: list[list[Any]]) -> str:
