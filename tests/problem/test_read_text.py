@@ -83,3 +83,21 @@ def test_numbers_of_big_files_are_exact(save, monkeypatch):
     values = np.random.default_rng(0).standard_normal(500) * 10.0 ** np.arange(-25, 25).repeat(10)
     frame = pd.DataFrame({"system": "A", "time": np.arange(500), "u": values})
     np.testing.assert_array_equal(read_table(save(frame.to_csv(index=False))).value[0], values)
+
+
+def test_remarks_before_the_header_are_skipped_but_counted(save):
+    text = "# measured by Ann, in May\n\n#\nsystem,time,u\na,0,1\na,1,1,5\n"
+    assert_says(message(save(text)), "line 6")
+    assert read_table(save(text.replace("1,5", "2"))).value.tolist() == [[1.0, 2.0]]
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("system,time,u\na,03/04/2024,1\n", "Day and month cannot be told apart in 03/04/2024: write 2024-04-03"),
+        ("system;time;u\na;0;1.234,5\n", "Leave out what separates thousands"),
+        ('system,time,u\na,0,"1,234,567.5"\n', "Leave out what separates thousands"),
+    ],
+)
+def test_what_may_have_been_meant(save, text, hint):
+    assert_says(message(save(text)), hint)

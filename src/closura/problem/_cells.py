@@ -12,6 +12,8 @@ _NUMBER = r"(?:[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|[+-]?(?i:inf|infinity))
 # Meant as a number: '1,5', '1,234.5', '0.5mm', '5 mm', '< 0.1'; but not a date or a part number.
 ALMOST_NUMBER = r"[<>~]?\s*[+-]?\d+(?:[.,]\d{3})*(?:[.,]\d+(?:[eE][+-]?\d+)?\s?|\s)[^\d\s.,:/-]{0,8}"
 DECIMAL_COMMA = r"[+-]?\d+,\d+(?:[eE][+-]?\d+)?"
+THOUSANDS = r"[+-]?\d{1,3}(?:(?:\.\d{3})+,\d+|(?:,\d{3})+\.\d+|(?:,\d{3}){2,}|(?:\.\d{3}){2,})"
+SLASHED = r"\d{1,2}/\d{1,2}/\d{2,4}"
 DECIMAL_POINT = r"[+-]?\d*\.\d+(?:[eE][+-]?\d+)?"
 _ABSENT = ("", "nan", "-nan", "na", "n/a", "#n/a", "<na>", "null", "none", "nat")
 _DAY_FIRST = r"^(\d{1,2})\.(\d{1,2})\.(\d{4})(?=\D|$)"

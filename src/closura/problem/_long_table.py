@@ -21,6 +21,8 @@ import pandas as pd
 from ._cells import (
     ALMOST_NUMBER,
     DECIMAL_COMMA,
+    SLASHED,
+    THOUSANDS,
     DataError,
     as_dates,
     as_numbers,
@@ -153,6 +155,10 @@ class LongTable:
                 ". Dates are counted from the first of each system with time_unit='h' (or s, min, d) in cl.read_table, "
                 "--time-unit h on the command line"
             )
+        if column == "time" and as_text(cells).str.match(SLASHED).any():
+            return ". Is it a date? Day and month cannot be told apart in 03/04/2024: write 2024-04-03"
+        if as_text(cells).str.fullmatch(THOUSANDS).any():
+            return ". Leave out what separates thousands: 1234.5, not 1,234.5 or 1.234,5"
         if as_text(cells).str.fullmatch(DECIMAL_COMMA).any():
             return ". Decimal commas are read if semicolons or tabs separate the columns, and none has a decimal point"
         return ""

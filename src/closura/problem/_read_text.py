@@ -57,8 +57,9 @@ def _careful(text: str, source: str, axes: Names) -> LongTable:
 
 
 def _layout(text: str) -> tuple[int, str]:
-    """Lines before the header, and what separates columns."""
-    skip = text.count("\n", 0, len(text) - len(text.lstrip(_BLANK)))
+    """Lines before the header, empty or remarks (#), and what separates columns."""
+    before = re.match(r"(?:[ \t,;]*(?:#[^\n]*)?\n)*", text)
+    skip = before[0].count("\n") if before else 0
     return skip, max(",;\t", key=text.split("\n", skip + 1)[skip].count)
 
 
