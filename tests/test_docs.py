@@ -104,7 +104,7 @@ def test_problem(monkeypatch):
     fit = closura.fit
     monkeypatch.setattr(closura, "fit", lambda *args, **named: fit(*args, **named, **TINY, progress=False, devices=1))
     names = run("docs/problem.md")
-    assert names["result"].posterior["leak"].shape == (16, 2, 2)
+    assert names["result"].posterior["power"].shape == (16, 2, 2)
     assert names["bridges"].law_inputs() == {"damping": ("v",), "spring": ("u",), "wind": ("time",)}
 
 
