@@ -90,12 +90,12 @@ def test_index():
 
 @exercises("docs/fields.md")
 def test_fields(fleet):
-    plates = {"system": "A", "x": [0.2, 0.5, 0.7], "y": [0.1, 0.2, 0.3], "u": [21.0, 24.0, 22.0]}
+    plates = {"system": "A", "x": [0.2, 0.5, 0.7], "y": [0.1, 0.2, 0.3], "u": [21.0, 24.0, 22.0], "q": 500.0}
     pd.DataFrame(plates).to_csv("plates.csv", index=False)
     names = run("docs/fields.md")
     for problem in (names["problem"], names["rods"]):
         problem.check_scheme()
-        assert problem.law_inputs() == {"f": ("u",)}
+    assert names["rods"].law_inputs() == {"f": ("u",)}
 
 
 @exercises("docs/problem.md")
@@ -138,7 +138,7 @@ def test_predict(fleet, result):
 
 @exercises("docs/forward.md")
 def test_forward(fleet):
-    assert run("docs/forward.md")["decay"].steps == 100
+    assert run("docs/forward.md")["spring"].steps == 100
 
 
 @exercises("docs/settings.md")

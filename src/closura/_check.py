@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import equinox as eqx
 import jax
 import numpy as np
 
@@ -82,7 +83,7 @@ def _data(run: Run) -> str:
 def _cost(run: Run) -> str:
     """From one evaluation of all chains; learning takes two and a slope."""
     setup = run.setup
-    model = jax.jit(lambda: setup.model(run.views, run.learned.surrogate))()
+    model = eqx.filter_jit(lambda: setup.model(run.views, run.learned.surrogate))()
     position = run.chains.ensemble.position.reshape(-1, *run.chains.ensemble.position.shape[2:])
     program = jax.jit(lambda x: setup.blocks.evaluate(setup.likelihood, model, x)).lower(position).compile()
     jax.block_until_ready(program(position))
