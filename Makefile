@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint types docs check setup format bench clean
+.PHONY: demo test lint types docs check browser setup format bench clean
 
 demo: $(READY)
 	$(BIN)/closura fit mass-damper --out runs/demo --overwrite
@@ -24,8 +24,15 @@ types: $(READY)
 docs: $(READY)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
-check: $(READY)
+check: $(READY) browser
 	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
+
+# The report is tested in a real browser: Debian's, where there is none and it may be installed; else those tests are skipped.
+browser:
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null \
+	  || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null && echo "installing Chromium for the tests of the report" \
+	       && apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium >/dev/null; } \
+	  || echo "no Chromium: tests of the report in a browser are skipped (sudo apt-get install chromium)"
 
 format: $(READY)
 	$(BIN)/ruff check --fix .

@@ -1,5 +1,6 @@
 """Fixtures every test may ask for."""
 
+import sys
 from pathlib import Path
 
 import jax
@@ -33,3 +34,15 @@ def hardly_optimised():
     jax.config.update("jax_disable_most_optimizations", True)
     yield
     jax.config.update("jax_disable_most_optimizations", False)
+
+
+@pytest.fixture
+def uninstalled(monkeypatch):
+    """`uninstalled("wandb")`: as if it were not there; `instead` is found in its place."""
+
+    def remove(package, instead=None):
+        for name in [name for name in sys.modules if name.split(".")[0] == package]:
+            monkeypatch.delitem(sys.modules, name)
+        monkeypatch.setitem(sys.modules, package, instead)
+
+    return remove

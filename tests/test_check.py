@@ -71,6 +71,11 @@ def test_a_promise_cannot_be_undone_by_a_parameter_that_is_known():
     assert cl.check(spring("f(u)", parameters=known), fleet(4, 30), **SIZES).warnings == []
 
 
+def test_nor_by_one_whose_typical_value_is_known():
+    narrow = {"k": cl.LogNormal(np.log(4.0), 0.01), "u0": cl.Real(guess=0.0), "v0": cl.Real(guess=0.0)}
+    assert cl.check(spring("f(u)", parameters=narrow), fleet(4, 30), **SIZES).warnings == []
+
+
 def test_parameters_that_do_the_same():
     problem = cl.ODE(
         lambda t, s, p: -p.a * p.b * s.u,

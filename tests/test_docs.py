@@ -4,6 +4,7 @@ import re
 import shlex
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 import typer
@@ -14,15 +15,18 @@ import closura
 from closura import MLP, Observations
 from closura.cli import _main, _options
 from closura.learning import Run, Settings, make_settings
+from closura.learning._programs import Log
 from closura.learning._settings import _CURVES, _EVOLUTIONS, _FIELDS
 from closura.problem import as_seen
 from closura.problems import mass_damper
 from closura.result import collect
 from closura.result._folder import FILES
+from closura.track import JsonLines
 
 ROOT = Path(__file__).parent.parent
 PAGES = [*sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").glob("*.md")), "README.md"]
 TINY = {"chains": 16, "groups": 2, "iterations": 4, "settle": 0, "draws": 2, "thin": 1, "extend": 0, "chunk": 2}
+COLUMNS = ("iteration", "phase", "seconds", "temperature", *Log._fields)
 EXERCISED = set()
 
 
@@ -124,7 +128,10 @@ def test_law(fleet, result):
 
 @exercises("docs/results.md")
 def test_results(fleet, result):
-    names = run("docs/results.md", cl=closura, problem=result.problem)
+    (fleet / "runs" / "fleet").mkdir(parents=True)
+    entries = {name: np.ones(2, np.float32) for name in COLUMNS} | {"phase": np.array(["learn", "settle"])}
+    JsonLines(fleet / "runs" / "fleet" / "history.jsonl").follow([entries])
+    names = run("docs/results.md", result=result)
     assert len(names["own"]) == 9
     assert names["odd"].columns.tolist() == names["table"].columns.tolist()
 
@@ -217,10 +224,15 @@ def test_commands_and_options_in_sentences_exist(page):
 
 
 def test_the_folder_is_described():
-    """Every file a run may leave has its place in the table."""
+    """Every file a run may leave has its place in a table, and every column of its history."""
     page = (ROOT / "docs/results.md").read_text()
-    files = {name for name in FILES if not name.startswith("figures/")} | {"checkpoint.npz", "figures/"}
-    assert {name for name in files if f"`{name}`" not in page} == set()
+    files = {name for name in FILES if not name.startswith("figures/")} | {
+        "checkpoint.npz",
+        "history.jsonl",
+        "tensorboard/",
+        "figures/",
+    }
+    assert {name for name in (*files, *COLUMNS) if f"`{name}`" not in page} == set()
 
 
 def test_every_setting_is_described():

@@ -10,9 +10,21 @@ import pytest
 import closura
 
 ROOT = Path(closura.__file__).parent
-ORDER = ("problem", "population", "forward", "sampling", "learning", "diagnose", "show", "result", "problems", "cli")
+ORDER = (
+    "problem",
+    "population",
+    "forward",
+    "sampling",
+    "learning",
+    "diagnose",
+    "show",
+    "track",
+    "result",
+    "problems",
+    "cli",
+)
 ALLOWED = {folder: set(ORDER[:place]) for place, folder in enumerate(ORDER)}
-ALLOWED["show"] = set()  # figures are drawn from plain arrays
+ALLOWED["show"] = ALLOWED["track"] = set()  # from plain arrays
 ALLOWED["problems"] = {"problem", "forward", "diagnose"}
 ALLOWED["cli"] |= {"_check", "_fit", "closura"}  # a thin layer over the verbs
 
@@ -67,6 +79,6 @@ def test_imports_are_seen(source, names):
 
 
 def test_slow_libraries_wait_until_they_are_needed():
-    code = "import closura.cli._main, sys; print(*{'matplotlib', 'diffrax', 'scipy', 'arviz_stats'} & set(sys.modules))"
+    code = "import closura.cli._main, sys; print(*{'matplotlib', 'diffrax', 'scipy', 'arviz_stats', 'tensorboardX'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == []

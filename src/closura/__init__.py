@@ -47,5 +47,7 @@ from .result import LoadError as LoadError
 from .result import Result as Result
 from .result import load as load
 from .result import load_closures as load_closures
+from .track import Tracker as Tracker
+from .track import TrackerError as TrackerError
 
 __version__ = "0.1.0"

@@ -26,6 +26,7 @@ from .result import (
     save,
     store,
 )
+from .track import HISTORY, JsonLines, Trackers
 
 CHECKPOINT_EVERY = 30.0
 
@@ -40,6 +41,7 @@ def fit(
     overwrite: bool = False,
     resume: bool = False,
     progress: bool = True,
+    track: Any = (),
     context: dict[str, Any] | None = None,
     **settings: Any,
 ) -> Result:
@@ -51,6 +53,7 @@ def fit(
     - `truth`: what synthetic data were made from; adds scores, changes nothing else.
     - `out`: run folder; checked before work starts, checkpointed meanwhile, written at the end.
     - `overwrite` replaces the run in that folder, `resume` continues it.
+    - `track`: who else follows the run: "tensorboard", "wandb", "mlflow", or objects like `closura.Tracker`; one or several.
     - `progress`: say on stderr what is being done.
     - `context`: anything else to note in the folder's `config.yaml`.
     - `settings`: those of `closura.Settings`, by name; the defaults are meant to do.
@@ -72,6 +75,7 @@ def fit(
     folder = None if out is None else Path(out).expanduser()
     if resume and folder is None:
         raise ValueError("resume=True continues a run folder: name it with out=")
+    trackers = Trackers(track, folder, problem.name if folder is None else folder.absolute().name, resume)
     _check_truth(truth, len(observations.systems), len(problem.parameters))
     if folder is not None and not resume:
         check(folder, overwrite=overwrite)
@@ -79,23 +83,48 @@ def fit(
     if progress:
         for note in run.notes:
             print(f"note: {note}", file=sys.stderr)
-    if folder is None:
-        drive(run, progress)
-        return collect(run, truth, context)
-    if resume:
+    told = {**(context or {}), **chosen.model_dump()}
+    if folder is not None and resume:
         restore(run, folder)
-    else:
+    elif folder is not None:
         check(folder, overwrite=overwrite, room=_room(run))
-        claim(folder, problem, run.data, truth, {**(context or {}), **chosen.model_dump()})
-    return _in_folder(run, folder, truth, context, progress, fresh=not resume)
+    metrics: dict[str, Any] = {}
+    try:
+        trackers.start({"problem": problem.name, **told}, run.history, run.iteration)
+        if folder is None:
+            drive(run, progress, lambda run: trackers.follow(run.history))
+            result = collect(run, truth, context)
+        else:
+            if not resume:
+                claim(folder, problem, run.data, truth, told)
+            result = _in_folder(run, folder, truth, context, progress, trackers, fresh=not resume)
+        metrics = result.metrics
+    finally:
+        trackers.finish(metrics)
+    return result
 
 
 def _in_folder(
-    run: Run, folder: Path, truth: Truth | None, context: dict[str, Any] | None, progress: bool, fresh: bool
+    run: Run,
+    folder: Path,
+    truth: Truth | None,
+    context: dict[str, Any] | None,
+    progress: bool,
+    trackers: Trackers,
+    fresh: bool,
 ) -> Result:
     """Drive a run and keep it in its folder: the results, or whatever allows to continue."""
+    lines, checkpoint = JsonLines(folder / HISTORY), _checkpointer(folder)
+
+    def after_chunk(run: Run) -> None:
+        lines.follow(run.history)
+        trackers.follow(run.history)
+        checkpoint(run)
+
     try:
-        if not drive(run, progress, _checkpointer(folder)) and run.diverged is None:
+        trackers.remember()
+        lines.follow(run.history)
+        if not drive(run, progress, after_chunk) and run.diverged is None:
             _keep(run, folder)
         result = collect(run, truth, context)
         save(result, folder)

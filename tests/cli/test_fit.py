@@ -121,7 +121,7 @@ def all_files(folder: Path) -> set[str]:
 
 
 WHOLE = {*FILES.split(), "summary.csv", "checks.csv", "truth.csv", *(f"figures/{name}.png" for name in FIGURES.split())}
-CHECKPOINT = {"checkpoint.npz"}
+CHECKPOINT = {"checkpoint.npz", "history.jsonl"}
 
 
 @pytest.fixture(scope="module")
@@ -313,6 +313,8 @@ def stopped_while_sampling(stopped_while_learning, killed, shell):
 def test_killed(killed, shell, closura):
     assert all_files(killed) >= {"config.yaml", "data.csv", "problem.py", "truth.csv"} | CHECKPOINT
     assert "metrics.json" not in all_files(killed)
+    live = pd.read_json(killed / "history.jsonl", lines=True, nrows=10)  # what came after it may be cut off
+    assert live["iteration"].tolist() == list(range(10))
     (shell.folder / "springs.py").write_text(PROBLEM.replace("10 *", "11 *"))
     changed = closura("resume", killed)
     (shell.folder / "springs.py").write_text(PROBLEM)
@@ -365,7 +367,7 @@ def test_killed_before_its_first_checkpoint(run, shell, closura):
     words = ("fit", "--config", "whole/config.yaml", "--out", "early")
     shell.slowly(*words, until="compiling", send=signal.SIGKILL)
     early = shell.folder / "early"
-    assert all_files(early) == {"config.yaml", "data.csv", "problem.py", "truth.csv"}
+    assert all_files(early) == {"config.yaml", "data.csv", "history.jsonl", "problem.py", "truth.csv"}
     code, _, err = closura("resume", early)
     assert code == 2
     assert f"{early} holds no checkpoint to continue from" in err

@@ -44,6 +44,16 @@ def test_a_law_that_is_all_there_is_gets_its_units_from_the_data():
     assert float(range_.low[0]) < 2.0 < 10.0 < float(range_.high[0])
 
 
+def test_a_law_that_acts_when_all_else_is_over_gets_its_units_from_the_data():
+    """A dose that is absorbed at once and leaves slowly: most of the time nothing but the law moves anything."""
+    problem = decay(
+        lambda t, s, p, f: (-8 * s.gut, 8 * s.gut - p.k * f(s.u)), state=("gut", "u"), initial=lambda p: (10.0, 0.0)
+    )
+    _, scale, output, _ = units(problem, 2.0)
+    assert 1.0 < output < 4.0
+    assert 2.0 < scale < 20.0
+
+
 def test_a_coefficient_that_is_all_law_gets_its_units_from_source_and_data():
     """A source of 1e-9 that raises u to about 50 needs a coefficient of about 1e-12; the table covers where u goes then."""
     problem = cl.Elliptic(

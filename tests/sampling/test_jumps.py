@@ -6,7 +6,7 @@ import jax.random as jr
 import numpy as np
 import pytest
 
-from closura.sampling import init, jump, step
+from closura.sampling import init, jump, renew, step
 
 SPREAD = jnp.array([0.3, 0.5])
 WELLS, HEAVIER = jnp.array([[-2.0, 1.0], [2.0, 0.0]]), 0.7  # of the first; the second block has it the other way round
@@ -73,6 +73,54 @@ def test_each_solution_is_visited_as_often_as_it_weighs(evaluate, correct):
     assert np.all(error < 0.01)
     assert np.abs(z_score(inside, np.array([HEAVIER, 1 - HEAVIER]))).max() < 4
     # In the first well the draws are those of its Gaussian.
+    assert np.abs(z_score(square, 1.0)).max() < 4
+
+
+SCALE = 2.0  # of a prior around zero
+
+
+def prior(x, phi):
+    return -0.5 * jnp.sum(x**2, axis=-1) / SCALE**2, -x / SCALE**2
+
+
+def likelihood(x):
+    """What leaves, times that prior, the two wells."""
+    value, slope = both(x)
+    return value + 0.5 * jnp.sum(x**2, axis=-1) / SCALE**2, slope + x / SCALE**2
+
+
+def crooked(x):
+    """A surrogate of it that prefers the wrong well."""
+    value, slope = likelihood(x)
+    return value + 0.4 * x[..., 0], slope + jnp.array([0.4, 0.0])
+
+
+@pytest.mark.parametrize(("evaluate", "correct"), [(likelihood, None), (crooked, lambda x: likelihood(x)[0])])
+def test_fresh_members_find_the_solution_nobody_is_in(evaluate, correct):
+    groups, chains, steps = 100, 8, 400
+    position = WELLS[1] + SPREAD * jr.normal(jr.key(1), (groups, chains, 2, 2))
+
+    def one(state, key):
+        state, _ = renew(
+            jr.split(key, groups),
+            state,
+            jnp.zeros((groups, chains)),
+            evaluate,
+            lambda phi, normal: SCALE * normal,
+            lambda x: evaluate(x)[0],
+            correct=correct,
+        )
+        inside = state.position[..., 0] < 0
+        square = jnp.mean(((state.position - WELLS[0]) / SPREAD) ** 2, axis=1, where=inside[..., None])
+        return state, (jnp.mean(inside, axis=1), square)
+
+    def whole(position, key):
+        _, said = jax.lax.scan(one, init(position, evaluate, correct), jr.split(key, steps))
+        return said[0][steps // 4 :].mean(0), jnp.nanmean(said[1][steps // 4 :], axis=0)
+
+    inside, square = map(np.asarray, jax.jit(whole)(position, jr.key(2)))
+    assert np.all(inside.std(axis=0, ddof=1) / np.sqrt(groups) < 0.01)
+    assert np.abs(z_score(inside, np.array([HEAVIER, 1 - HEAVIER]))).max() < 4
     assert np.abs(z_score(square, 1.0)).max() < 4
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from closura.population import Independent, Sharing
-from closura.sampling import Ensemble, Weigh, factors, init, jump, turns
+from closura.sampling import Ensemble, Weigh, factors, init, jump, renew, turns
 
 SYSTEMS, SHARED = 3, (False, True, False)
 POPULATION = Sharing(
@@ -53,9 +53,7 @@ def posterior():
     return covariance @ pull, covariance, place
 
 
-def z_scores(
-    covariance, shared=SHARED, groups=200, chains=8, steps=500, evaluate=likelihood, correct=None, jumps=False
-):
+def z_scores(covariance, shared=SHARED, groups=200, chains=8, steps=500, evaluate=likelihood, correct=None, leap=None):
     mean, truth, place = posterior()
     start = mean + jr.normal(jr.key(0), (groups, chains, len(mean))) @ np.linalg.cholesky(truth).T
     position = start[..., place]
@@ -76,10 +74,9 @@ def z_scores(
             correct=correct,
             weigh=Weigh(),
         )
-        if jumps:
-            keys = jr.split(jr.fold_in(key, 1), groups)
-            state, jumped = jump(keys, state, (), evaluate, prior, shared=shared, correct=correct)
-            assert jumped.acceptance.shape == (groups, chains, SYSTEMS)
+        if leap is not None:
+            state, leapt = leap(jr.split(jr.fold_in(key, 1), groups), state, evaluate, correct)
+            assert leapt.acceptance.shape == (groups, chains, SYSTEMS)
         flat = state.position.reshape(groups, chains, -1)[..., [0, 2, 3, 5, 6, 8, 1]] - mean
         numbers = jnp.mean(flat, axis=1), jnp.einsum("gci,gcj->gij", flat, flat) / chains
         return state, (*numbers, jnp.mean(info.acceptance, axis=(0, 1)), jnp.ptp(state.position[..., 1], axis=2).max())
@@ -98,16 +95,33 @@ def z_scores(
     return (numbers.mean(axis=0) - expected) / error, error[: len(mean)] / np.sqrt(np.diag(truth))
 
 
-@pytest.mark.parametrize(("covariance", "jumps"), [("halves", False), ("frozen", False), ("frozen", True)])
-def test_the_posterior_is_kept(covariance, jumps):
-    z, error = z_scores(covariance, jumps=jumps)
+def jumping(keys, state, evaluate, correct):
+    return jump(keys, state, (), evaluate, prior, shared=SHARED, correct=correct)
+
+
+def renewing(keys, state, evaluate, correct):
+    def member(phi, normal):
+        return POPULATION.scatter((), normal)
+
+    def value(theta):
+        return evaluate(theta)[0]
+
+    chains = jnp.zeros(state.position.shape[:2])
+    return renew(keys, state, chains, evaluate, member, value, shared=SHARED, correct=correct)
+
+
+@pytest.mark.parametrize(
+    ("covariance", "leap"), [("halves", None), ("frozen", None), ("frozen", jumping), ("frozen", renewing)]
+)
+def test_the_posterior_is_kept(covariance, leap):
+    z, error = z_scores(covariance, leap=leap)
     assert np.abs(z).max() < 4.5  # of 35 numbers, one in several thousand runs
     assert error.max() < 0.02, "a bias of a tenth of a standard deviation would be seen"
 
 
-@pytest.mark.parametrize("jumps", [False, True])
-def test_corrected_moves_keep_it_too(jumps):
-    z, _ = z_scores("halves", evaluate=surrogate, correct=lambda theta: likelihood(theta)[0], jumps=jumps)
+@pytest.mark.parametrize("leap", [None, jumping, renewing])
+def test_corrected_moves_keep_it_too(leap):
+    z, _ = z_scores("halves", evaluate=surrogate, correct=lambda theta: likelihood(theta)[0], leap=leap)
     assert np.abs(z).max() < 4.5
 
 

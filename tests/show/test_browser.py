@@ -18,7 +18,7 @@ from views import EVIL, MESH, THREE_INPUTS, awkward_names, field_view, make_view
 from closura.show import write_report
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs chromium, chromium-browser or google-chrome")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs a browser: sudo apt-get install chromium")
 PHONE, DESK = 360, 1000
 IMAGE = "<img src=x onerror=alert(2)>"
 

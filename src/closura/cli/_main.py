@@ -21,12 +21,13 @@ from ..learning._settings import checked
 from ..problem import DataError, ProblemError
 from ..problems import BUILT_IN
 from ..result import FolderError, LawError, LoadError, export_from, find_checkpoint, holds_run
+from ..track import TrackerError
 from ._data import load_task, write_simulation
 from ._options import Context, UsageError, built_in, choose
 from ._predict import predict_from
 from ._problem_file import write_start
 
-EXPECTED = (UsageError, DataError, ProblemError, SettingsError, FolderError, LawError, LoadError)
+EXPECTED = (UsageError, DataError, ProblemError, SettingsError, FolderError, LawError, LoadError, TrackerError)
 
 app = typer.Typer(
     add_completion=False,
@@ -123,6 +124,12 @@ def fit(
     ] = None,
     devices: Annotated[int | None, typer.Option(help="CPU devices; 1 switches spreading over cores off")] = None,
     float64: Annotated[bool | None, typer.Option("--float64", help="double precision")] = None,
+    tensorboard: Annotated[
+        bool, typer.Option("--tensorboard", help="scalars for TensorBoard, in the run folder")
+    ] = False,
+    track: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="who follows the run: tensorboard, wandb, mlflow; repeat")
+    ] = None,
     cache: Annotated[bool, typer.Option(help="keep compiled programs for the next run")] = True,
     quiet: Annotated[bool, typer.Option("--quiet", help="no progress")] = False,
 ) -> None:
@@ -137,6 +144,7 @@ def fit(
     options |= {"chains": chains, "iterations": iterations, "draws": draws, "devices": devices, "float64": float64}
     options |= {"allow_duplicates": allow_duplicates, "time_unit": time_unit, "sheet": sheet}
     options |= {"exact": exact, "preset": preset, "inputs": None if inputs is None else str(inputs)}
+    options["track"] = _trackers(tensorboard, track)
     _run(*choose(config, set_ or [], options), out, overwrite=overwrite, cache=cache, progress=not quiet)
 
 
@@ -175,6 +183,12 @@ def check(
 @app.command()
 def resume(
     folder: Annotated[Path, typer.Argument(help="folder of a run that was stopped")],
+    tensorboard: Annotated[
+        bool, typer.Option("--tensorboard", help="scalars for TensorBoard, in the run folder")
+    ] = False,
+    track: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="who follows it (default: who did before); none for nobody")
+    ] = None,
     cache: Annotated[bool, typer.Option(help="keep compiled programs for the next run")] = True,
     quiet: Annotated[bool, typer.Option("--quiet", help="no progress")] = False,
 ) -> None:
@@ -183,7 +197,8 @@ def resume(
         raise UsageError(f"there is no folder {folder}; `closura resume` continues a run that was stopped")
     if find_checkpoint(folder) is None:
         raise UsageError(f"{folder} holds no checkpoint to continue from: {_why_none(folder)}")
-    _run(*choose(folder / "config.yaml", [], {}), folder, resume=True, cache=cache, progress=not quiet)
+    options = {"track": _trackers(tensorboard, track)}
+    _run(*choose(folder / "config.yaml", [], options), folder, resume=True, cache=cache, progress=not quiet)
 
 
 @app.command()
@@ -257,6 +272,7 @@ def _run(
                 overwrite=overwrite,
                 resume=resume,
                 progress=progress,
+                track=context.track or (),
                 context=task.context,
                 **settings,
             )
@@ -269,6 +285,11 @@ def _run(
         typer.echo(f"report: {folder / 'report.html'}")
     if not result.converged:
         raise typer.Exit(1)
+
+
+def _trackers(tensorboard: bool, names: list[str] | None) -> list[str] | None:
+    asked = ["tensorboard"] * tensorboard + (names or [])
+    return list(dict.fromkeys(asked)) or None
 
 
 def _why_none(folder: Path) -> str:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from ..learning import Settings, SettingsError
 from ..learning._settings import Given, checked, help_of, unknown
@@ -33,7 +33,15 @@ class Context(BaseModel):
         None, description="what else is known of the law: options of cl.MLP, e.g. {odd: true}"
     )
     float64: bool = Field(False, description="compute in double precision")
+    track: list[str] | None = Field(None, description="who follows the run: tensorboard, wandb, mlflow, or none")
     about: Any = Field(None, description="versions and date, written by closura and ignored when read", exclude=True)
+
+    @field_validator("track", mode="before")
+    @classmethod
+    def _names(cls, value: Any) -> Any:
+        """One or several; none is a word too."""
+        names = [value] if isinstance(value, str) else value
+        return [name for name in names if name != "none"] if isinstance(names, list) else names
 
 
 def choose(config: Path | None, pairs: list[str], options: dict[str, Any]) -> tuple[Context, dict[str, Any]]:

@@ -17,6 +17,7 @@ from ..problem import Known
 DEGREE = {1: 4, 2: 2}
 LEFT = 0.03  # of the effect of a shape, after parameters have undone what they can: less is confounded
 SEEN = 3.0  # an effect in units of the noise, all data together, that matters
+HELD = 2.0  # standard deviations of a prior
 DRAWS = 4
 
 
@@ -95,8 +96,17 @@ def _with_law(run: Any, name: str, theta: np.ndarray, parameters: np.ndarray) ->
     return [
         _words(run, name, shapes, direction, undo)
         for direction in _weakest(whole, left)
-        if np.sqrt(direction @ whole @ direction) > SEEN
+        if np.sqrt(direction @ whole @ direction) > SEEN and not _held(run, undo @ direction)
     ]
+
+
+def _held(run: Any, shift: np.ndarray) -> bool:
+    """Do priors forbid parameters to undo a tenth of this, all together? `shift` (draw, system, parameter) is what undoes
+    it, in units of the prior of a system."""
+    parameters = run.problem.parameters
+    before = parameters.mean_variance if run.settings.hierarchy else parameters.system_variance
+    together = np.abs(shift.mean(axis=1)).mean(axis=0) * np.sqrt(np.asarray(run.setup.population.variance) / before)
+    return bool(np.any(0.1 * together > HELD))
 
 
 def _kept(spec: Any, shape: Any, x: tuple[Any, ...]) -> Any:
@@ -131,8 +141,8 @@ def _words(run: Any, name: str, shapes: list[tuple[int, ...]], direction: np.nda
     plural = "parameters" if len(who) > 1 else "parameter"
     return (
         f"Of the closure {name!r}, {said} cannot be told from the {plural} {', '.join(who)}: what one adds, the other takes away. "
-        f"Fix {'one of them' if len(who) > 1 else 'it'} (a plain number among the parameters), or promise a structure of the law "
-        "that leaves it out."
+        f"Fix {'one of them' if len(who) > 1 else 'it'} (a plain number among the parameters) or its typical value (a narrow "
+        "prior), or promise a structure of the law that leaves it out."
     )
 
 

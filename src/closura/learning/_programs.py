@@ -21,7 +21,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from ..forward import Likelihood, Scale
 from ..population import Population, Sharing, normal, uniforms
 from ..problem import Range, prepare
-from ..sampling import BLOCKS, PLAIN, Ensemble, GroupKeys, Weigh, adapt, init, jump, turns
+from ..sampling import BLOCKS, PLAIN, Ensemble, GroupKeys, Weigh, adapt, init, jump, renew, turns
 from ._bilevel import AXIS, Bilevel, Trained, improve
 from ._settings import Settings
 
@@ -80,6 +80,9 @@ class Setup(eqx.Module):
 
     def prior(self, position: Array, above: Any) -> tuple[Array, Array]:
         return self.blocks.prior(position, above[0])
+
+    def member(self, above: Any, normal: Array) -> Array:
+        return self.population.scatter(above[0], normal)
 
     @property
     def weigh(self) -> Weigh:
@@ -226,8 +229,8 @@ def sample(
     *,
     thin: int,
 ) -> tuple[Chains, Draws, Log]:
-    """A chunk under a frozen law and a frozen preconditioner: one evaluation a chain and step, every `thin`-th kept, and a
-    jump before each that is.
+    """A chunk under a frozen law and a frozen preconditioner: one evaluation a chain and step, every `thin`-th kept, and
+    before each that is a leap to another solution, in turn one that some chain is in and one that none may be in.
 
     `stale` says that the law moved since the cached likelihoods were computed.
     """
@@ -237,6 +240,9 @@ def sample(
 
     def evaluate(position: Array) -> Any:
         return blocks.evaluate(setup.likelihood, model, position)
+
+    def values(position: Array) -> Any:
+        return blocks.values(setup.likelihood, model, position)
 
     def exactly(position: Array) -> Any:
         return blocks.values(setup.exact, exact_model, position)
@@ -265,28 +271,32 @@ def sample(
         chains = Chains(keys, ensemble, phi, adapt(chains.log_step, info, rate), chains.replay, log_sigma)
         return chains, _log(setup, chains, loglik, info)
 
-    def keep(chains: Chains, rates: Array) -> tuple[Chains, tuple[Draws, Log]]:
+    def leap(chains: Chains, number: Array) -> Chains:
+        keys, key_leap = _split(chains.keys, 2)
+        above, same = setup.above(chains), {"shared": setup.shared, "correct": correct, "weigh": setup.weigh}
+
+        def among_others(ensemble: Ensemble) -> Ensemble:
+            return jump(key_leap, ensemble, above, evaluate, setup.prior, **same)[0]
+
+        def among_members(ensemble: Ensemble) -> Ensemble:
+            return renew(key_leap, ensemble, above, evaluate, setup.member, values, **same)[0]
+
+        if not setup.population.hierarchical:
+            return chains._replace(keys=keys, ensemble=among_others(chains.ensemble))
+        ensemble = lax.cond(number % 2 == 0, among_others, among_members, chains.ensemble)
+        return chains._replace(keys=keys, ensemble=ensemble)
+
+    def keep(chains: Chains, now: tuple[Array, Array]) -> tuple[Chains, tuple[Draws, Log]]:
+        number, rates = now
         chains, log = lax.scan(iteration, chains, rates)
         if settings.blocks == "system" and settings.metropolis:
-            keys, key_jump = _split(chains.keys, 2)
-            above = setup.above(chains)
-            ensemble, _ = jump(
-                key_jump,
-                chains.ensemble,
-                above,
-                evaluate,
-                setup.prior,
-                shared=setup.shared,
-                correct=correct,
-                weigh=setup.weigh,
-            )
-            chains = chains._replace(keys=keys, ensemble=ensemble)
+            chains = leap(chains, number)
         theta, phi = blocks.unpack(chains.ensemble.position, chains.phi)
         return chains, (Draws(theta, phi, chains.log_sigma), log)
 
     ensemble = lax.cond(stale, lambda e: init(e.position, evaluate, correct), lambda e: e, chains.ensemble)
     rates = schedule.adaptation.reshape(-1, thin)
-    chains, (draws, log) = lax.scan(keep, chains._replace(ensemble=ensemble), rates)
+    chains, (draws, log) = lax.scan(keep, chains._replace(ensemble=ensemble), (jnp.arange(len(rates)), rates))
     return chains, draws, _everywhere(log)
 
 

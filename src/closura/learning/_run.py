@@ -266,12 +266,12 @@ class Run:
 
     def _entries(self, phase: str, log: Any, size: int, temperature: np.ndarray) -> dict[str, np.ndarray]:
         """What a chunk told, an entry an iteration."""
-        return {name: np.asarray(value) for name, value in log._asdict().items()} | {
+        return {
             "iteration": np.arange(self.iteration, self.iteration + size),
-            "temperature": np.asarray(temperature),
             "phase": np.full(size, phase),
-            "seconds": np.full(size, time.perf_counter() - self.began),
-        }
+            "seconds": np.full(size, round(time.perf_counter() - self.began, 3)),
+            "temperature": np.asarray(temperature),
+        } | {name: np.asarray(value) for name, value in log._asdict().items()}
 
     def _tune(self, theta: np.ndarray, phi: Any) -> None:
         """Preconditioner of each group from all its draws in this chunk, many more than it has chains."""

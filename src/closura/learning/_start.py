@@ -31,6 +31,7 @@ from ._settings import Settings, SettingsError
 
 MARGIN = 0.25
 SURVEY_POINTS = 2_000_000
+RESTS = 0.01  # of the pace of the data: what moves less is at rest
 
 
 def check_blocks(problem: Problem, settings: Settings, scale: bool, effects: bool) -> None:
@@ -151,7 +152,8 @@ def start_laws(
 
     Inputs are scaled by where trajectories of prior draws go when the unknown laws are absent. The output is scaled by how
     large a law must be to matter: the size of the known right-hand side over its response to the law. Where nothing moves
-    without the law, or nothing can be solved, laws of the size that makes things change at the data's `pace` take its place.
+    without the law (most of the time), or nothing can be solved, laws of the size that makes things change at the data's
+    `pace` take its place.
     """
     specs = forward.problem.closures
     unknown = [name for name, spec in specs.items() if not isinstance(spec, Known)]
@@ -250,7 +252,8 @@ def _output_scale(without: np.ndarray, change: np.ndarray, pace: float) -> float
     feels = np.isfinite(change) & np.isfinite(without) & (np.abs(change) > 0)
     if not feels.any():
         return 1.0
-    needed = np.median(np.abs(without[feels])) or pace
+    usual = float(np.median(np.abs(without[feels])))
+    needed = usual if usual > RESTS * pace else pace
     ratio = needed / np.median(np.abs(change[feels]))
     return float(ratio) if np.isfinite(ratio) and ratio > 0 else 1.0
 

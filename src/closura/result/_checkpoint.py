@@ -12,6 +12,7 @@ import numpy as np
 
 from ..learning import Run
 from ..problem import ProblemError
+from ..track import HISTORY
 
 PLACE, ASIDE = "checkpoint.npz", ".checkpoint-new.npz"
 
@@ -28,8 +29,8 @@ def store(run: Run, folder: Path) -> None:
 
 
 def forget(folder: Path) -> None:
-    """A finished run needs no checkpoint."""
-    for name in (PLACE, ASIDE):
+    """A finished run needs no checkpoint, and has its history as a table."""
+    for name in (PLACE, ASIDE, HISTORY):
         (folder / name).unlink(missing_ok=True)
 
 

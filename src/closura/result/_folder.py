@@ -21,6 +21,7 @@ from ..diagnose import Truth
 from ..forward import trainable
 from ..problem import Observations, Problem
 from ..show import FIGURE_NAMES
+from ..track import EVENTS, IDS
 from ._checkpoint import ASIDE, find, forget
 from ._law import table_of
 from ._laws_file import FACTS, WEIGHTS, write_laws
@@ -49,6 +50,7 @@ FILES += (
     *(f"figures/{name}.png" for name in FIGURE_NAMES),
     "report.html",
     "metrics.json",
+    IDS,
 )
 HIDDEN = (PARTIAL, ASIDE)
 
@@ -150,10 +152,12 @@ def _clear(path: Path, *, partial: bool) -> None:
     """Take away what a run leaves behind; a user's own files stay."""
     for name in reversed(FILES):
         (path / name).unlink(missing_ok=True)
+    for events in (path / EVENTS).glob("events.out.tfevents.*"):
+        events.unlink()
     forget(path)
     if partial:
         shutil.rmtree(path / PARTIAL, ignore_errors=True)
-    _leave([path / "figures"])
+    _leave([path / "figures", path / EVENTS])
 
 
 def _leave(folders: list[Path]) -> None:

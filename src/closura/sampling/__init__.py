@@ -15,6 +15,7 @@ from ._mala import Weigh as Weigh
 from ._mala import adapt as adapt
 from ._mala import init as init
 from ._mala import jump as jump
+from ._mala import renew as renew
 from ._mala import step as step
 from ._turns import factors as factors
 from ._turns import turns as turns

@@ -18,6 +18,7 @@ from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import jax.random as jr
 import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Key, PRNGKeyArray, Shaped
@@ -35,6 +36,8 @@ Evaluate = Callable[[Float[Array, "chain block dim"]], Any]
 Correct = Callable[[Float[Array, "chain block dim"]], Any]
 # position and population -> log prior and its gradient: cheap, computed anew since the population moves
 Prior = Callable[[Array, Any], tuple[Array, Array]]
+# population and standard normal numbers (block, dim) -> blocks drawn from it
+Member = Callable[[Any, Float[Array, "block dim"]], Float[Array, "block dim"]]
 
 
 class Weigh(NamedTuple):
@@ -68,10 +71,12 @@ def init(
     position: Float[Array, "group chain block dim"], evaluate: Evaluate, correct: Correct | None = None
 ) -> Ensemble:
     """Evaluate the target where the chains stand (also after the target has moved)."""
-    flat = position.reshape(-1, *position.shape[2:])
-    found = evaluate(flat), None if correct is None else correct(flat)
-    fit, exact = jax.tree.map(lambda a: a.reshape(*position.shape[:2], *a.shape[1:]), found)
-    return Ensemble(position, fit, exact)
+    return Ensemble(position, _grouped(evaluate, position), None if correct is None else _grouped(correct, position))
+
+
+def _grouped(evaluate: Evaluate, position: Float[Array, "group chain block dim"]) -> Any:
+    found = evaluate(position.reshape(-1, *position.shape[2:]))
+    return jax.tree.map(lambda a: a.reshape(*position.shape[:2], *a.shape[1:]), found)
 
 
 def step(
@@ -140,6 +145,47 @@ def jump(
         return _decide(noise, part, proposed, phi, gain, finite, 1.0, True, weigh)
 
     return _by_halves(move, noise, ensemble, phi)
+
+
+def renew(
+    keys: GroupKeys,
+    ensemble: Ensemble,
+    phi: Any,
+    evaluate: Evaluate,
+    member: Member,
+    value: Correct,
+    *,
+    tries: int = 3,
+    shared: tuple[bool, ...] | None = None,
+    correct: Correct | None = None,
+    weigh: Weigh = PLAIN,
+) -> tuple[Ensemble, Info]:
+    """Every block is chosen by likelihood among where it is and a few fresh members of its population: to solutions none of
+    the chains is in. Candidates come from the prior, so nothing but the likelihood weighs them. Exact.
+
+    `value` is what `evaluate` finds, without slopes; parameters that are `shared` by all systems stay.
+    """
+    *shape, dim = ensemble.position.shape
+    own = _noise(keys, (*shape, dim))
+
+    def bid(loglik: Array, noise: Noise) -> Array:
+        """The largest of these (Gumbel's) is one chosen in proportion to the likelihoods."""
+        return jnp.where(jnp.isnan(loglik), -jnp.inf, loglik) - jnp.log(-noise.log_uniform)
+
+    def one(best: tuple[Array, Array], number: Array) -> tuple[tuple[Array, Array], None]:
+        noise = _noise(jax.vmap(lambda key: jr.fold_in(key, number))(keys), (*shape, dim))
+        fresh = jax.vmap(jax.vmap(member))(phi, noise.proposal)
+        fresh = fresh if shared is None else jnp.where(np.array(shared), ensemble.position, fresh)
+        found = bid(weigh.exact(_grouped(value, fresh), phi), noise)
+        better = found > best[1]
+        return (jnp.where(better[..., None], fresh, best[0]), jnp.where(better, found, best[1])), None
+
+    loglik = weigh.fit(ensemble.fit, phi)[0]
+    (position, _), _ = lax.scan(one, (ensemble.position, bid(loglik, own)), jnp.arange(tries))
+    chosen = init(position, evaluate, correct)
+    loglik, slope = weigh.fit(chosen.fit, phi)
+    finite = _finite(loglik, jnp.zeros_like(loglik), slope)
+    return _decide(own, ensemble, chosen, phi, jnp.zeros_like(loglik), finite, 1.0, True, weigh)
 
 
 def _by_halves(
