@@ -5,12 +5,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint types check browser setup format bench clean
+.PHONY: demo test lint types docs check browser setup format bench clean
 
 demo: $(READY)
 	$(BIN)/closura fit mass-damper --out runs/demo --overwrite
 
-test: lint types check
+test: lint types docs check
 
 setup: $(READY)
 
@@ -20,6 +20,10 @@ lint: $(READY)
 
 types: $(READY)
 	$(BIN)/mypy
+
+# Without --quiet, under which warnings are not counted and nothing is an error.
+docs: $(READY)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 check: $(READY) browser
 	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
@@ -39,7 +43,7 @@ bench: $(READY)
 	$(BIN)/python benchmarks/run.py
 
 clean:
-	rm -rf $(VENV) runs .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) runs site .pytest_cache .mypy_cache .ruff_cache
 
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \

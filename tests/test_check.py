@@ -48,6 +48,12 @@ def test_nothing_in_the_way(found):
     assert "nothing in the way" in str(found)
 
 
+def test_a_surrogate():
+    found = cl.check(spring(), fleet(4, 30), forward="basis", **SIZES)
+    assert "forward=basis: about" in str(found)
+    assert "training of the surrogate" in str(found)
+
+
 def test_a_law_that_a_parameter_can_undo():
     (said,) = cl.check(spring("f(u)"), fleet(4, 30), **SIZES).warnings
     assert said.startswith("Of the closure 'f', a part in proportion to u cannot be told from the parameter k")

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import equinox as eqx
 import jax
 import numpy as np
 
@@ -49,8 +50,13 @@ class Check:
 
 
 def check(problem: Problem, data: Any, *, inputs: Any = None, **settings: Any) -> Check:
-    """In seconds: shapes, places, finite solutions and slopes (each raises with a message), and then in words: what the data
-    are, what a run will take, what priors expect, what cannot be told apart."""
+    """Before a long run, in seconds: do problem and data fit together, what will it cost, can the answer be found at all?
+
+    Arguments are those of `fit`. What cannot work raises an error that says what to do: columns, places, solutions or slopes
+    that are not finite. The rest is told when the returned check is printed: what the data are, what a run will take, priors
+    that miss the data, laws and parameters that cannot be told apart. Its `warnings` list what to look at, `plot()` shows data
+    and what priors expect, `save(path)` writes that picture.
+    """
     check_names(problem)
     chosen = make_settings(settings, problem)
     observations = data if isinstance(data, Observations) else read_table(data, axes=problem.axes, inputs=inputs)
@@ -77,7 +83,7 @@ def _data(run: Run) -> str:
 def _cost(run: Run) -> str:
     """From one evaluation of all chains; learning takes two and a slope."""
     setup = run.setup
-    model = jax.jit(lambda: setup.model(run.views, run.learned.surrogate))()
+    model = eqx.filter_jit(lambda: setup.model(run.views, run.learned.surrogate))()
     position = run.chains.ensemble.position.reshape(-1, *run.chains.ensemble.position.shape[2:])
     program = jax.jit(lambda x: setup.blocks.evaluate(setup.likelihood, model, x)).lower(position).compile()
     jax.block_until_ready(program(position))

@@ -54,7 +54,11 @@ def fit(
     - `out`: run folder; checked before work starts, checkpointed meanwhile, written at the end.
     - `overwrite` replaces the run in that folder, `resume` continues it.
     - `track`: who else follows the run: "tensorboard", "wandb", "mlflow", or objects like `closura.Tracker`; one or several.
-    - `settings`: see `closura.Settings`; the defaults are meant to do.
+    - `progress`: say on stderr what is being done.
+    - `context`: anything else to note in the folder's `config.yaml`.
+    - `settings`: those of `closura.Settings`, by name; the defaults are meant to do.
+
+    Returns a `Result`; `print` it for the verdict.
 
     Ctrl-C stops after the current chunk and returns what there is.
     """
@@ -183,7 +187,7 @@ def _checkpointer(folder: Path) -> Any:
 
 
 def use_cores(count: int | None = None) -> int:
-    """One JAX device a core, so that chains run side by side. Call before anything else uses JAX.
+    """One JAX device a core (or `count` of them), so that chains run side by side. Call it before anything else uses JAX.
 
     Returns how many devices there are; with a GPU nothing is changed.
     """

@@ -190,13 +190,13 @@ def test_a_rise_of_the_temperature_is_no_improvement():
             {"warmup": 0.95},
             learned(np.zeros(200), tempered=190),
             "only 10 of the last 60",
-            "Lower --warmup (now 0.95: the likelihood was tempered nearly to the end).",
+            "Lower --set warmup (now 0.95: the likelihood was tempered nearly to the end).",
         ),
         (
             {"iterations": 30, "warmup": 1.0},
             learned(np.zeros(30), tempered=30),
             "only 0 of the last 9",
-            "Raise --iterations (now 30); lower --warmup (now 1: ",
+            "Raise --iterations (now 30); lower --set warmup (now 1: ",
         ),
         (
             {},

@@ -96,7 +96,8 @@ def crooked(x):
 
 
 @pytest.mark.parametrize(("evaluate", "correct"), [(likelihood, None), (crooked, lambda x: likelihood(x)[0])])
-def test_fresh_members_find_the_solution_nobody_is_in(evaluate, correct, groups=100, chains=8, steps=400):
+def test_fresh_members_find_the_solution_nobody_is_in(evaluate, correct):
+    groups, chains, steps = 100, 8, 400
     position = WELLS[1] + SPREAD * jr.normal(jr.key(1), (groups, chains, 2, 2))
 
     def one(state, key):

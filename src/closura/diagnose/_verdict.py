@@ -265,7 +265,7 @@ def _say_unjudged(verdict: Verdict, settings: Any, whole: np.ndarray, usable: np
     if len(whole) < LEARNING_LEAST:
         advice.append(f"raise --iterations (now {settings.iterations})")
     if not whole.all():
-        advice.append(f"lower --warmup (now {settings.warmup:g}: the likelihood was tempered nearly to the end)")
+        advice.append(f"lower --set warmup (now {settings.warmup:g}: the likelihood was tempered nearly to the end)")
     if (whole & ~usable).any():
         advice.append(f"where the likelihood was not finite, {MAKE_SOLVABLE}")
     verdict.problems.append(

@@ -273,7 +273,8 @@ def sample(
 
     def leap(chains: Chains, number: Array) -> Chains:
         keys, key_leap = _split(chains.keys, 2)
-        above, same = setup.above(chains), {"shared": setup.shared, "correct": correct, "weigh": setup.weigh}
+        above = setup.above(chains)
+        same: dict[str, Any] = {"shared": setup.shared, "correct": correct, "weigh": setup.weigh}
 
         def among_others(ensemble: Ensemble) -> Ensemble:
             return jump(key_leap, ensemble, above, evaluate, setup.prior, **same)[0]

@@ -91,7 +91,7 @@ class Given(BaseModel):
 
 
 class Settings(Given):
-    """Settings that go together."""
+    """Everything a run can be told, each by its name: `fit(problem, data, iterations=3000)`. What does not go together is refused."""
 
     def __hash__(self) -> int:
         return hash(self.model_dump_json())

@@ -52,6 +52,9 @@ class MLP:
     - `positive`: f > 0;  `increasing`: f grows with every input
     - `dissipative`: x f(x) >= 0 in the first input (a damper never drives)
 
+    The network has `inputs` inputs, `depth` layers of `width` and "silu", "tanh" or "gelu" as `activation`; solvers look it up in
+    a table of `table` nodes along each input (0 calls the network itself).
+
     A prior keeps the law tame where there are no data: `decay` (Gaussian on the weights, this is their precision) or
     `smoothness` (precision of the law's curvature over the range where it is used, in units of that range and of how large
     a law must be to matter, under a Cauchy density; for laws of one input a weak one, 0.003, unless you say otherwise).
@@ -271,7 +274,7 @@ def _through_origin(spec: MLP, x: tuple[Any, ...], raw: Float[Array, ""]) -> Flo
 
 @dataclasses.dataclass(frozen=True)
 class Known:
-    """A law that is given: oracle runs, ablations, a formula to be tested."""
+    """A law that is given, `function(x1, x2, ...)` in plain JAX, in place of one to be learned: a formula to be tested."""
 
     function: Callable[..., Any]
     inputs: int = 1

@@ -40,14 +40,14 @@ class Elliptic:
     - `source(x, p)`: s at one place.
     - `domain`: `Rectangle(...)` or `Mesh(points, triangles)`.
     - `parameters`: name -> `Real`, `Positive` or `Interval`, or a prior like `LogNormal(0.0, 1.0)`; a plain number is known,
-      `Column()` known of each system, `Signal()` known of each at all times.
+      `Column()` known of each system.
     - `closure`: one specification, a dict of several by name, or None when all the physics is known.
     - `boundary`: what u is on the boundary, a number or a function of (x, p); zero by default.
     - `natural(x, y)`: on which part of the boundary nothing flows out instead; arrays of NumPy in, True and False out. A
       boundary edge belongs to the part its midpoint lies in.
     - `field`: the name of u; `observed`: what the data see of it, the field itself unless said, or functions
-      of it by name: {"head": lambda state, p: state.u / p.weight}.
-    - `sigma`, `noise` and `covariates`: as of an `ODE`.
+      of it by name: `{"head": lambda state, p: state.u / p.weight}`.
+    - `sigma`, `noise`, `covariates` and `name`: as of an `ODE`.
     """
 
     # What there is to train a surrogate on.

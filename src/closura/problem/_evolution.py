@@ -42,14 +42,19 @@ class Evolution:
     - `physics(u, ux, uxx, x, t, p, f)`: plain JAX at one point. `p` holds physical parameter values by name, `f` is the
       unknown law (or, with several closures, `f.name`). With several fields, `u`, `ux` and `uxx` unpack in order and have
       fields by name, and one rate a field is returned; `initial(x, p)` likewise.
+    - `span`: first and last time; `domain`: low and high end of the interval.
+    - `parameters` and `closure`: as of an `ODE`.
     - `boundary`: "periodic", "dirichlet" (ends keep their initial values), "neumann" (no slope), or `Dirichlet(value)` and
       `Neumann(slope)`, one for both ends or a pair (low, high).
     - `cells` of equal size; nodes are their left ends on a periodic domain, else both ends of the domain count too.
     - `snapshots` after the initial state are kept. Steps of `dt` lie between them; left out, half the largest that is stable
       over two standard deviations of what is believed of the parameters.
-    - `scheme`: "spectral" (periodic domains; `dealias` unless said: without, steep solutions blow up), "central" (`order` 2 or 4) or "upwind" (`order` 1, 2 or 3), where u_x is taken
-      from where waves come from: `speed(u, p, f)` is the wave speed, one number (or one a field).
-    - `observed`: the field(s) the data see, all unless said, or functions of them as of an `ODE`; `sigma`, `noise` and `covariates`: as of an `ODE`.
+    - `scheme`: "spectral" (periodic domains; `dealias=False` saves time, but steep solutions then blow up), "central"
+      (`order` 2 or 4) or "upwind" (`order` 1, 2 or 3), where u_x is taken from where waves come from: `speed(u, p, f)` is the
+      wave speed, one number (or one a field).
+    - `field`: the name(s) of u; `observed`: the field(s) the data see, all unless said, or functions of them as of an `ODE`.
+    - `integrator`: `RK4()` unless said, or `Adaptive(...)`.
+    - `sigma`, `noise`, `covariates` and `name`: as of an `ODE`.
     """
 
     offers: ClassVar[tuple[str, ...]] = ("solver", "residual")

@@ -30,7 +30,7 @@ class Integrator(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class RK4:
-    """Classical Runge-Kutta, fourth order: four evaluations a step."""
+    """Classical Runge-Kutta, fourth order: four evaluations a step. The default."""
 
     def check(self, state: tuple[str, ...]) -> None:
         pass
@@ -97,7 +97,11 @@ class Leapfrog:
 
 @dataclasses.dataclass(frozen=True)
 class Adaptive:
-    """diffrax with error control: `tsit5` and `dopri8` for smooth problems, `kvaerno3` and `kvaerno5` for stiff ones."""
+    """Steps of any length, by error control (diffrax): far dearer than a fixed step.
+
+    - `solver`: "tsit5" and "dopri8" for smooth problems, "kvaerno3" and "kvaerno5" for stiff ones.
+    - `rtol`, `atol`: relative and absolute error allowed in a step; `max_steps`: a solve that needs more counts as failed.
+    """
 
     solver: str = "tsit5"
     rtol: float = 1e-5

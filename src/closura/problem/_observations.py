@@ -22,7 +22,13 @@ Noise: TypeAlias = float | Prior | Mapping[str, float | Prior] | None
 
 @dataclass(frozen=True, eq=False)
 class Observations:
-    """Ragged data of K systems, padded: row k holds the observations of system k, sorted by place (time, if that is all)."""
+    """Data as `read_table` gives them.
+
+    - `systems`: their names; `quantities`: names of what was measured; `axes`: what places are made of, e.g. ("time", "x").
+    - `place`, `quantity`, `value`, `sigma`, `mask`: row k holds the observations of system k, sorted by place; rows are padded,
+      and `mask` is False on padding. `sigma` is NaN where the table names no noise.
+    - `notes`: what was guessed, left out or rearranged on reading.
+    """
 
     systems: Names  # in order of first appearance
     quantities: Names  # names of the value columns

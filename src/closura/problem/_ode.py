@@ -40,12 +40,16 @@ class ODE:
     - `parameters`: name -> `Real`, `Positive` or `Interval`, or a prior like `LogNormal(0.0, 1.0)`; a plain number is known,
       `Column()` known of each system, `Signal()` known of each at all times.
     - `closure`: one specification, a dict of several by name, or None when all the physics is known.
-    - `observed`: the component(s) the data see, or functions of them by name: {"strain": lambda state, p: state.u / p.length}.
+    - `observed`: the component(s) the data see, or functions of them by name:
+      `{"strain": lambda state, p: state.u / p.length}`.
+    - `span`: first and last time, in the unit of the table's times.
     - `dt`: step of the fixed-step integrators (default: 200 steps over the span).
+    - `integrator`: `RK4()` unless said, `Leapfrog()` or `Adaptive(...)`.
     - `sigma`: size of the noise where the data do not state their own (one number, or a dict by quantity). Left out, or given
       as a prior `LogNormal(...)`, it is inferred.
     - `noise`: "normal", "lognormal" (in proportion to what is observed) or "student" (with outliers).
     - `covariates`: parameter -> column(s) of the table, one number a system, that shift its population mean.
+    - `name`: of the problem, in reports and folders.
     """
 
     # What there is to train a surrogate on.

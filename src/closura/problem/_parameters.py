@@ -124,7 +124,7 @@ class Parameter:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Real(Parameter):
-    """Any real number."""
+    """`Real(...)`: any real number."""
 
     def constrain(self, theta: Any) -> Any:
         return theta
@@ -135,7 +135,7 @@ class Real(Parameter):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Positive(Parameter):
-    """A positive number, sampled as its logarithm."""
+    """`Positive(...)`: a positive number, sampled as its logarithm."""
 
     @property
     def _ends(self) -> tuple[float, float]:
@@ -157,7 +157,7 @@ class Positive(Parameter):
 
 @dataclasses.dataclass(frozen=True)
 class Interval(Parameter):
-    """A number strictly between `lower` and `upper`, sampled as its log odds."""
+    """`Interval(lower, upper, ...)`: a number strictly between, sampled as its log odds."""
 
     lower: float = 0.0
     upper: float = 1.0

@@ -32,6 +32,7 @@ class Fleet:
 
     @property
     def posterior(self) -> xr.Dataset:
+        """As `Result.posterior`."""
         return self.tree["posterior"].to_dataset()
 
     @property

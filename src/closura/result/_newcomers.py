@@ -86,6 +86,7 @@ class Newcomers:
 
     @property
     def belongs(self) -> dict[str, bool]:
+        """Name -> does it belong to the fleet?"""
         return dict(zip(self.data.systems, self._odd_ones[0].tolist()))
 
     @property

@@ -25,8 +25,7 @@ class Result:
     """A finished (or stopped) fit.
 
     - `verdict`: converged or not, why, and what to do; `print(result)` starts with it.
-    - `posterior`: an xarray Dataset in ArviZ's schema; `posterior["k"]` is (chain, draw, system), physical scale.
-    - `closure(x)`: the learned law (`closures[name]` with several); `metrics`: flat dict of figures.
+    - `closures`: the learned laws by name; `metrics`: flat dict of figures.
     - `network`: the surrogate, None with the solver; `network.states(theta)` on the grid, theta unconstrained.
     - `tree`: the whole DataTree that `posterior.nc` holds; `history`: one row an iteration.
     """
@@ -48,10 +47,12 @@ class Result:
 
     @property
     def posterior(self) -> xr.Dataset:
+        """Draws of everything inferred, in ArviZ's schema; `posterior["k"]` is (chain, draw, system), physical scale."""
         return self.tree["posterior"].to_dataset()
 
     @property
     def converged(self) -> bool:
+        """Can these results be used? `verdict` says why not, and what to do."""
         return self.verdict.converged
 
     def closure(self, *x: Any) -> Any:
@@ -128,15 +129,19 @@ class Result:
         )
 
     def plot_closure(self) -> Any:
+        """The law, and where the data were: a figure of Matplotlib."""
         return self._figure("closure")
 
     def plot_fit(self) -> Any:
+        """Data and fit of some systems."""
         return self._figure("fit")
 
     def plot_checks(self) -> Any:
+        """Residuals: do they scatter like noise?"""
         return self._figure("checks")
 
     def plot_population(self) -> Any:
+        """The population, and every system's estimate."""
         return self._figure("population")
 
     def _figure(self, name: str) -> Any:
