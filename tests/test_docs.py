@@ -163,6 +163,21 @@ def test_readme(fleet):
     run("README.md")
 
 
+@exercises("docs/theophylline.md")
+@pytest.mark.usefixtures("hardly_optimised")
+def test_theophylline(tmp_path, monkeypatch):
+    fit = closura.fit
+    monkeypatch.setattr(closura, "fit", lambda *args, **named: fit(*args, **named, **TINY, progress=False, devices=1))
+    monkeypatch.chdir(tmp_path)
+    Path("examples").symlink_to(ROOT / "examples")
+    names = run("docs/theophylline.md")
+    assert names["result"].posterior["ka"].shape == (16, 2, 12)
+    assert Path("law.png").exists()
+    # The page shows the problem as it lies in the examples.
+    example = (ROOT / "examples" / "theophylline" / "elimination.py").read_text("utf-8")
+    assert blocks("docs/theophylline.md", "python")[0] in example
+
+
 @exercises("docs/start.md")
 @pytest.mark.usefixtures("hardly_optimised")
 def test_start(fleet, monkeypatch):
