@@ -76,6 +76,28 @@ def test_nor_by_one_whose_typical_value_is_known():
     assert cl.check(spring("f(u)", parameters=narrow), fleet(4, 30), **SIZES).warnings == []
 
 
+def test_a_parameter_of_all_systems_cannot_undo_what_differs_between_them():
+    """A load that is known of each: with one k for all, how the law bends is seen in how they differ."""
+    loads = fleet(4, 30).assign(load=lambda t: 1.0 + t["system"].factorize()[0])
+
+    def said(shared):
+        mine = {"k": cl.Positive(guess=4.0, shared=shared), "load": cl.Column(), "u0": cl.Real(guess=0.0)}
+        problem = cl.ODE(
+            lambda t, s, p, f: -p.k * s.u + f(p.load),
+            state="u",
+            parameters=mine,
+            initial=lambda p: p.u0,
+            span=(0.0, 8.0),
+            closure=cl.MLP(width=8, depth=1),
+            observed="u",
+            sigma=0.15,
+        )
+        return [line for line in cl.check(problem, loads, **SIZES).warnings if "cannot be told" in line]
+
+    assert said(False)
+    assert not said(True)
+
+
 def test_parameters_that_do_the_same():
     problem = cl.ODE(
         lambda t, s, p: -p.a * p.b * s.u,

@@ -87,17 +87,38 @@ def _with_law(run: Any, name: str, theta: np.ndarray, parameters: np.ndarray) ->
 
     slopes = np.nan_to_num(np.asarray(jax.jit(jax.jacfwd(predicted))(jnp.zeros(len(shapes)))))
     effect = slopes * np.where(run.data.mask, 1 / _scale(run), 0.0)[..., None]
-    inner = np.einsum("dkop,dkoq->dkpq", parameters, parameters)
-    cross = np.einsum("dkop,dkoa->dkpa", parameters, effect)
-    ridge = 1e-6 * np.trace(inner, axis1=-2, axis2=-1)[..., None, None] * np.eye(inner.shape[-1])
-    undo = np.linalg.solve(inner + ridge + 1e-12 * np.eye(inner.shape[-1]), cross)
-    whole = np.einsum("dkoa,dkob->ab", effect, effect) / len(theta)
-    left = whole - np.einsum("dkpa,dkpb->ab", cross, undo) / len(theta)
+    undo = _undo(parameters, effect, np.array(run.problem.parameters.shared))
+    rest = effect - parameters @ undo
+    whole, left = (np.einsum("dkoa,dkob->ab", x, x) / len(theta) for x in (effect, rest))
     return [
         _words(run, name, shapes, direction, undo)
         for direction in _weakest(whole, left)
         if np.sqrt(direction @ whole @ direction) > SEEN and not _held(run, undo @ direction)
     ]
+
+
+def _undo(parameters: np.ndarray, effect: np.ndarray, shared: np.ndarray) -> np.ndarray:
+    """(draw, system, parameter, shape): what of the parameters comes closest to each effect; shared ones move in all systems alike."""
+    own, same = parameters[..., ~shared], parameters[..., shared]
+
+    def cleared(x: np.ndarray) -> np.ndarray:
+        return x - own @ _closest(own, x)
+
+    def stacked(x: np.ndarray) -> np.ndarray:
+        return x.reshape(len(x), x.shape[1] * x.shape[2], x.shape[3])
+
+    undo = np.empty((*parameters.shape[:2], parameters.shape[-1], effect.shape[-1]))
+    together = _closest(stacked(cleared(same)), stacked(cleared(effect)))[:, None]
+    undo[..., shared, :] = together
+    undo[..., ~shared, :] = _closest(own, effect - same @ together)
+    return undo
+
+
+def _closest(columns: np.ndarray, target: np.ndarray) -> np.ndarray:
+    """Least squares, with a little of a ridge."""
+    inner = np.swapaxes(columns, -1, -2) @ columns
+    ridge = 1e-12 + 1e-6 * np.trace(inner, axis1=-2, axis2=-1)[..., None, None]
+    return np.linalg.solve(inner + ridge * np.eye(inner.shape[-1]), np.swapaxes(columns, -1, -2) @ target)
 
 
 def _held(run: Any, shift: np.ndarray) -> bool:
