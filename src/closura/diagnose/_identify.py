@@ -122,12 +122,12 @@ def _closest(columns: np.ndarray, target: np.ndarray) -> np.ndarray:
 
 
 def _held(run: Any, shift: np.ndarray) -> bool:
-    """Do priors forbid parameters to undo a tenth of this, all together? `shift` (draw, system, parameter) is what undoes
+    """Do priors forbid parameters to undo a fifth of this, all together? `shift` (draw, system, parameter) is what undoes
     it, in units of the prior of a system."""
     parameters = run.problem.parameters
     before = parameters.mean_variance if run.settings.hierarchy else parameters.system_variance
     together = np.abs(shift.mean(axis=1)).mean(axis=0) * np.sqrt(np.asarray(run.setup.population.variance) / before)
-    return bool(np.any(0.1 * together > HELD))
+    return bool(np.any(0.2 * together > HELD))
 
 
 def _kept(spec: Any, shape: Any, x: tuple[Any, ...]) -> Any:
