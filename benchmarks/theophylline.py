@@ -45,6 +45,7 @@ def main(seeds: int) -> None:
                 [name, *figures, *(population["speed"] * slope for slope in _slopes(out)), metrics["rhat_max"], wall]
             )
             print(f"<!-- {rows[-1]} {metrics['converged']} {metrics['warnings']} -->", flush=True)
+        picture(pd.read_csv(out / "closure.csv"), rows[0][4])
     columns = ["law", "noise sd, mg/L", "ka, 1/h", "v, L/kg", "speed", "clearance at 1-6 mg/L", "at 7-9 mg/L"]
     columns += ["R-hat", "command s"]
     print(table(columns, rows))
@@ -58,6 +59,24 @@ def _slopes(run: Path) -> list[float]:
     law = pd.read_csv(run / "closure.csv")
     ends = [np.interp([low, high], law["input"], law["f"]) for low, high in ((1.0, 6.0), (7.0, 9.0))]
     return [float((f[1] - f[0]) / width) for f, width in zip(ends, (5.0, 2.0))]
+
+
+def picture(law: pd.DataFrame, clearance: float) -> None:
+    """The law beside first-order elimination of this clearance, L/h, for docs/theophylline.md."""
+    from matplotlib.figure import Figure
+
+    law = law[(law["input"] >= 0) & (law["input"] <= 11)]
+    figure = Figure(figsize=(8.0, 4.6), layout="constrained")
+    above, below = figure.subplots(2, 1, sharex=True, height_ratios=[5, 1])
+    above.plot(law["input"], law["f"].where(law["supported"]), color="#0065A8", linewidth=2.2, label="learned")
+    above.plot(
+        law["input"], clearance * law["input"], "k--", linewidth=1.3, label="first order, fitted to the same data"
+    )
+    above.set(ylabel="elimination, mg/h", ylim=(0, 60), xlim=(0, 11))
+    above.legend(loc="upper left", frameon=False)
+    below.fill_between(law["input"], 0, law["density"], color="#E8760C", alpha=0.75, linewidth=0)
+    below.set(yticks=[], ylim=(0, None), xlabel="concentration, mg/L", ylabel="data")
+    figure.savefig(ROOT / "docs" / "images" / "theophylline.png", dpi=110)
 
 
 if __name__ == "__main__":
