@@ -101,3 +101,15 @@ def test_remarks_before_the_header_are_skipped_but_counted(save):
 )
 def test_what_may_have_been_meant(save, text, hint):
     assert_says(message(save(text)), hint)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("# system,time,u\nA,0,1\n", "line 1 names the columns, but begins with #"),
+        ("# one\n# two\n", "nothing but remarks"),
+        ("system;time;u\nA;0;1.234\nA;1;987,5\n", "'u' has decimal commas (987,5) and points (1.234)"),
+    ],
+)
+def test_what_would_be_misread_is_refused(save, text, said):
+    assert_says(message(save(text)), said)

@@ -103,6 +103,11 @@ def test_unknown(asked):
     assert ("did you mean 'wandb'? " in str(raised.value)) == (asked in ("wandbb", ["WandB"]))
 
 
+@pytest.mark.parametrize("asked", [None, "none", ["none"], []], ids=str)
+def test_nobody(asked):
+    assert Trackers(asked, None, "fleet").waiting == []
+
+
 # Packages
 
 

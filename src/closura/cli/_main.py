@@ -7,6 +7,7 @@ import os
 import re
 import sys
 import warnings
+from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -33,8 +34,23 @@ app = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    help="Many related systems, one hidden law: parameters with error bars, their population, and the law they share.",
 )
+
+
+def _say_version(asked: bool) -> bool:
+    if asked:
+        typer.echo(f"closura {metadata.version('closura')}")
+        raise typer.Exit
+    return asked
+
+
+@app.callback()
+def about(
+    version: Annotated[
+        bool, typer.Option("--version", help="say which version this is", callback=_say_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Many related systems, one hidden law: parameters with error bars, their population, and the law they share."""
 
 
 def main() -> None:
@@ -64,7 +80,9 @@ def new(
 ) -> None:
     """Write a commented starting point for your own problem."""
     write_start(path, kind, overwrite)
-    typer.echo(f"{path}: change what is marked, then `closura fit {path} --data fleet.csv`")
+    typer.echo(
+        f"{path}: change what is marked, then `closura check {path} --data fleet.csv`, and `closura fit` with the same"
+    )
 
 
 @app.command()

@@ -156,7 +156,7 @@ def _words(run: Any, name: str, shapes: list[tuple[int, ...]], direction: np.nda
     inputs = run.problem.law_inputs()[name]
     order = np.argsort(-np.abs(direction))
     main = [shapes[i] for i in order if abs(direction[i]) > 0.5] or [shapes[order[0]]]
-    said = " and ".join(_called(powers, inputs) for powers in main[:2])
+    said = " and ".join(list(dict.fromkeys(_called(powers, inputs) for powers in main))[:2])
     moved = np.abs(undo @ direction).mean(axis=(0, 1))
     who = [run.problem.parameters.names[i] for i in np.argsort(-moved) if moved[i] > 0.3 * moved.max()][:3]
     plural = "parameters" if len(who) > 1 else "parameter"

@@ -60,7 +60,11 @@ def judge(
     if run.diverged is not None:
         verdict.problems.append(f"{run.diverged} What follows is where the run stood before.")
     elif not run.finished:
-        doing = {"learn": "learning the closure", "settle": "settling", "sample": "sampling"}[run.phase]
+        doing = {
+            "learn": "learning the closure" if run.laws else "warming up",
+            "settle": "settling",
+            "sample": "sampling",
+        }[run.phase]
         verdict.problems.append(
             f"Stopped at iteration {run.iteration} of {run.total}, while {doing}: what follows is where the run stood. "
             "Go on with `closura resume` on its folder."
@@ -269,7 +273,7 @@ def _say_unjudged(verdict: Verdict, settings: Any, whole: np.ndarray, usable: np
     if (whole & ~usable).any():
         advice.append(f"where the likelihood was not finite, {MAKE_SOLVABLE}")
     verdict.problems.append(
-        f"Whether the closure had settled cannot be judged: only {usable.sum()} of the last {len(whole)} iterations of "
+        f"Whether the closure had settled cannot be judged: {usable.sum()} of the last {len(whole)} iterations of "
         f"learning can tell, and it takes {LEARNING_LEAST}. {'; '.join(advice).capitalize()}."
     )
 

@@ -62,7 +62,8 @@ class Reporter:
             "temper": f"{log['temperature'][-1]:.3f}",
         }
         state = "{it/s} it/s  accept {accept}  log-lik {log-lik}  temper {temper}".format(**figures)
-        name = PHASES[str(log["phase"][0])]
+        phase = str(log["phase"][0])
+        name = PHASES[phase] if run.laws or phase != "learn" else "warming up"
         if self.bar:
             if self.narrow:
                 name, state = name.split()[0], "{it/s}/s acc {accept} ll {log-lik} T {temper}".format(**figures)

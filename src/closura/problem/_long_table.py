@@ -132,7 +132,11 @@ class LongTable:
         number[bad] = ~np.isnan(as_numbers(column[bad], self.decimal)[0])
         what = f"the time is a number, and time_unit='{unit}' is for dates"
         self.refuse(number, what, "Drop time_unit (--time-unit) if times are numbers, or write dates on every line")
-        self.refuse(bad, "the time is not a date", "Write it as year-month-day hour:minute, like 2024-01-03 10:00")
+        self.refuse(
+            bad,
+            "the time is not a date",
+            "Write it as year-month-day hour:minute, like 2024-01-03 10:00 (03/01/2024 may be March)",
+        )
         if zoned.any():
             fix = "Write 2024-01-03 10:00+01:00 on every line, or the zone on none"
             self.refuse(~zoned, "the date has no time zone, but others have one", fix)
@@ -156,7 +160,10 @@ class LongTable:
                 "--time-unit h on the command line"
             )
         if column == "time" and as_text(cells).str.match(SLASHED).any():
-            return ". Is it a date? Day and month cannot be told apart in 03/04/2024: write 2024-04-03"
+            return (
+                ". Is it a date? Day and month cannot be told apart in 03/04/2024: write 2024-04-03 (or 2024-03-04), and "
+                "say in which unit to count with time_unit='h', --time-unit h on the command line"
+            )
         if as_text(cells).str.fullmatch(THOUSANDS).any():
             return ". Leave out what separates thousands: 1234.5, not 1,234.5 or 1.234,5"
         if as_text(cells).str.fullmatch(DECIMAL_COMMA).any():

@@ -15,6 +15,7 @@ import dataclasses
 import difflib
 import keyword
 import math
+import unicodedata
 from collections import namedtuple
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -333,6 +334,11 @@ def check_name(name: str, what: str) -> None:
     if not isinstance(name, str) or not name.isidentifier() or keyword.iskeyword(name) or name.startswith("_"):
         raise ValueError(
             f"{what} name {name!r} must be a Python identifier without a leading underscore, like 'k' or 'u0'"
+        )
+    if (read := unicodedata.normalize("NFKC", name)) != name:
+        raise ValueError(
+            f"{what} name {name!r} has a letter that Python takes for another: it reads {read!r} (other codes, maybe the same "
+            f"look). Write names in letters of the keyboard, like 'mu'"
         )
 
 

@@ -40,6 +40,12 @@ def _decoded(raw: bytes, path: Path, axes: Names) -> str:
 
 def _careful(text: str, source: str, axes: Names) -> LongTable:
     skip, sep = _layout(text)
+    if text.count("\n", 0) < skip or not text.split("\n", skip)[skip].strip():
+        raise DataError(f"{source}: there is nothing but remarks (#). {fix_header(axes)}")
+    if remark := _header_in_remarks(text, skip, axes):
+        raise DataError(
+            f"{source}: line {remark} names the columns, but begins with #, which makes it a remark. Remove the #"
+        )
     options: dict[str, Any] = {"header": None, "dtype": str, "na_filter": False, "skip_blank_lines": False}
     try:  # header=None: the first line fixes the number of cells, so that a longer one is an error
         cells = pd.read_csv(io.StringIO(text), sep=sep, skiprows=skip, **options)
@@ -52,7 +58,7 @@ def _careful(text: str, source: str, axes: Names) -> LongTable:
         breaks = cells.apply(lambda column: column.str.count("\n")).sum(axis=1).to_numpy()
         lines += np.cumsum(breaks) - breaks
     body = cells.iloc[1:].set_axis(cells.iloc[0].tolist(), axis=1)
-    decimal, notes = _decimal(body, sep)
+    decimal, notes = _decimal(body, sep, source)
     return LongTable(body, lines[1:], source, notes, axes, decimal)
 
 
@@ -63,12 +69,28 @@ def _layout(text: str) -> tuple[int, str]:
     return skip, max(",;\t", key=text.split("\n", skip + 1)[skip].count)
 
 
-def _decimal(body: pd.DataFrame, sep: str) -> tuple[str, list[str]]:
+def _header_in_remarks(text: str, skip: int, axes: Names) -> int | None:
+    """The line of a header that is commented out, where the first line that is not has none."""
+    lines = [re.split(r"[,;\t]", line.lower().lstrip("# ")) for line in text.split("\n", skip + 1)[: skip + 1]]
+    named = [{"system", *axes} <= {cell.strip(' "') for cell in line} for line in lines]
+    return None if named[-1] or not any(named) else named.index(True) + 1
+
+
+def _decimal(body: pd.DataFrame, sep: str, source: str) -> tuple[str, list[str]]:
+    numbers = {name: column for name, column in body.items() if str(name).strip().lower() != "system"}
     if sep == ";":
+        for name, column in numbers.items():
+            found = [column[column.str.strip().str.fullmatch(mark)] for mark in (DECIMAL_COMMA, DECIMAL_POINT)]
+            if all(map(len, found)):
+                comma, point = (cells.iloc[0].strip() for cells in found)
+                raise DataError(
+                    f"{source}: column '{name}' has decimal commas ({comma}) and points ({point}). Write all with a comma, or all "
+                    "with a point, and leave out what separates thousands"
+                )
         return ",", ["columns separated by semicolons: decimal commas read as points"]
     if sep == "\t":
-        numbers = [column for name, column in body.items() if str(name).strip().lower() != "system"]
-        commas, points = (any(c.str.fullmatch(mark).any() for c in numbers) for mark in (DECIMAL_COMMA, DECIMAL_POINT))
+        columns = numbers.values()
+        commas, points = (any(c.str.fullmatch(mark).any() for c in columns) for mark in (DECIMAL_COMMA, DECIMAL_POINT))
         if commas and not points:
             return ",", ["columns separated by tabs: decimal commas read as points"]
     return ".", []
@@ -100,5 +122,5 @@ def _numeric(raw: bytes, source: str, axes: Names) -> LongTable | None:
     if raw.rstrip(b"\r\n").count(b"\n") - skip != len(table):  # empty lines or breaks in cells: lines must be counted
         return None
     lines = np.arange(len(table)) + skip + 2
-    notes = _decimal(pd.DataFrame(), sep)[1]
+    notes = _decimal(pd.DataFrame(), sep, source)[1]
     return LongTable(table.to_pandas(self_destruct=True), lines, source, notes, axes, decimal)

@@ -23,6 +23,7 @@ class Trackers:
 
     def __init__(self, asked: Any, folder: Path | None, name: str, resume: bool = False):
         wanted = asked if isinstance(asked, list | tuple) else [asked]
+        wanted = [one for one in wanted if one is not None and one != "none"]
         ids = _read_ids(folder) if folder is not None and resume else {}
         self.folder = folder
         self.without = "go on without (--track none)" if resume else "leave it out"
