@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from views import EVIL, MESH, THREE_INPUTS, awkward_names, field_view, make_view, surface, without_truth
+from views import EVIL, MESH, THREE_INPUTS, awkward_names, field_view, log_normal, make_view, surface, without_truth
 
 from closura.show import write_report
 
@@ -115,6 +115,7 @@ RUNS = {
     ),
     "one system, stopped before it kept draws": (lambda view: without_truth(make_view(1, 4, 1)), EVERY),
     "one system, one chain": (lambda view: make_view(1, 1, 1), EVERY),
+    "noise of logarithms": (log_normal, EVERY),
     "failed solutions": (
         lambda view: replace(view, fit_low=view.fit_low * np.nan, fit_mean=view.fit_mean * np.nan),
         EVERY,

@@ -39,6 +39,7 @@ KEY_FIGURES = {
     "iterations": ("Iterations", ""),
     "seconds_total": ("Seconds", "Whole run, compilation included."),
 }
+LOG_NOISE = {"noise_sd": ("Noise", "Of the measurement noise: the standard deviation of its logarithm.")}
 
 CHECKS = {
     "chi_square": "mean squared residual",
@@ -60,7 +61,7 @@ def write_report(view: View, figures: dict[str, Path], path: Path) -> None:
         title=view.title,
         converged=view.converged,
         verdict=view.verdict or ["Converged." if view.converged else "Not converged."],
-        key_figures=_key_figures(view.metrics),
+        key_figures=_key_figures(view),
         still={name: _image(name, file) for name, file in figures.items() if name not in drawn(view)},
         summary_head=head + ["truth"] * (view.truth_summary is not None),
         population=_summary_rows(view, "population"),
@@ -94,8 +95,9 @@ def _image(name: str, file: Path) -> tuple[str, str]:
     return b64encode(file.read_bytes()).decode("ascii"), FIGURES[name][1]
 
 
-def _key_figures(metrics: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    there = ((key, *words) for key, words in KEY_FIGURES.items() if metrics.get(key) is not None)
+def _key_figures(view: View) -> list[tuple[str, str, str]]:
+    metrics, known = view.metrics, KEY_FIGURES | (LOG_NOISE if view.log_noise else {})
+    there = ((key, *words) for key, words in known.items() if metrics.get(key) is not None)
     return [(name, _text(metrics[key]), meaning) for key, name, meaning in there]
 
 

@@ -139,14 +139,11 @@ const LAYERS = {
     },
   },
   dots: {
-    reach(l) {
-      const off = (sign) => Array.from(l.y, (y, i) => y + sign * l.error[i]);
-      return [ends(l.x), l.error ? ends(l.y, off(-1), off(1)) : ends(l.y)];
-    },
+    reach: (l) => [ends(l.x), ends(l.y, l.low ?? [], l.high ?? [])],
     draw(l, at) {
-      const end = (i, sign) => point(at.y(l.y[i] + sign * l.error[i]));
-      const bar = (x, i) => Number.isFinite(l.error[i]) ? `M${point(at.x(x))} ${end(i, -1)}V${end(i, 1)}` : "";
-      const bars = l.error && shape("path", { stroke: l.colour, "stroke-width": 1, d: Array.from(l.x, bar).join("") });
+      const bar = (x, i) => Number.isFinite(l.high[i] - l.low[i])
+        ? `M${point(at.x(x))} ${point(at.y(l.low[i]))}V${point(at.y(l.high[i]))}` : "";
+      const bars = l.low && shape("path", { stroke: l.colour, "stroke-width": 1, d: Array.from(l.x, bar).join("") });
       const look = { r: l.size ?? 3, fill: l.colour, stroke: l.edge };
       const dot = (x, i) => shape("circle", { cx: point(at.x(x)), cy: point(at.y(l.y[i])), ...look });
       return [bars, ...Array.from(l.x, dot)];
