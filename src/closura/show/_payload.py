@@ -264,9 +264,9 @@ def _history(table: pd.DataFrame) -> Json | None:
     ]
     phase = table["phase"].astype(str).to_numpy() if "phase" in table else np.full(len(table), "")
     starts = [0, *(np.flatnonzero(phase[1:] != phase[:-1]) + 1).tolist()]
-    iteration = table["iteration"].to_numpy()
+    iteration = table["iteration"].to_numpy() + 1  # counted from one, as in the verdict
     phases = [{"name": phase[start], "from": float(iteration[start])} for start in starts]
-    return {"iteration": pack(some["iteration"]), "course": course, "phases": phases, "total": len(table)}
+    return {"iteration": pack(some["iteration"] + 1), "course": course, "phases": phases, "total": len(table)}
 
 
 def _surrogate(view: View) -> Json | None:

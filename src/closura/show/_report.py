@@ -4,6 +4,7 @@ Its template, style and script are the files in `page`; the script draws from JS
 """
 
 import json
+import re
 from base64 import b64encode
 from collections.abc import Mapping
 from hashlib import sha256
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from jinja2 import Environment
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from ._figures import FIGURES
 from ._payload import drawn, payload
@@ -60,7 +61,7 @@ def write_report(view: View, figures: dict[str, Path], path: Path) -> None:
     html = page.render(
         title=view.title,
         converged=view.converged,
-        verdict=view.verdict or ["Converged." if view.converged else "Not converged."],
+        verdict=[_marked(line) for line in view.verdict or ["Converged." if view.converged else "Not converged."]],
         key_figures=_key_figures(view),
         still={name: _image(name, file) for name, file in figures.items() if name not in drawn(view)},
         summary_head=head + ["truth"] * (view.truth_summary is not None),
@@ -83,6 +84,19 @@ def write_report(view: View, figures: dict[str, Path], path: Path) -> None:
 
 def _page(name: str) -> str:
     return (PAGE / name).read_text(encoding="utf-8")
+
+
+def _marked(line: str) -> Markup:
+    """Text in backticks as code, and options (--iterations) that no line ends within; all else stays text."""
+    parts = re.split(r"`([^`]+)`", line)
+    kinds = ("{}", "<code>{}</code>")
+    return Markup("").join(Markup(kinds[place % 2]).format(_whole(part)) for place, part in enumerate(parts))
+
+
+def _whole(text: str) -> Markup:
+    parts = re.split(r"(?<![\w-])(--[A-Za-z][\w-]{0,30})", text)
+    kinds = ("{}", '<span class="whole">{}</span>')
+    return Markup("").join(Markup(kinds[place % 2]).format(escape(part)) for place, part in enumerate(parts))
 
 
 def _as_json(tree: Any) -> str:
@@ -142,7 +156,8 @@ def _phase_rows(view: View) -> list[list[str]]:
     table = phases.agg(
         until=("iteration", "last"), a=("acceptance", "mean"), s=("step_size", "last"), l=("loglik", "last")
     )
-    return [[str(phase), *(_text(value) for value in row)] for phase, *row in table.itertuples()]
+    # Counted from one, as in the verdict.
+    return [[str(phase), _text(until + 1), *map(_text, row)] for phase, until, *row in table.itertuples()]
 
 
 def _estimate(mean: float, sd: float, low: float, high: float) -> tuple[str, str, str]:
