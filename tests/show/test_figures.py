@@ -206,3 +206,11 @@ def test_error_bars_go_to_their_ends(view):
         np.testing.assert_allclose([bar[:, 1] for bar in bars], mine[["low", "high"]])
     assert "data ± σ of the logarithm" in legend(fit(log_normal(view)))
     assert "log(data / fit)" in checks(log_normal(view)).axes[0].get_ylabel()
+
+
+def test_a_running_mean_needs_places_to_run_through(view):
+    one = view.residuals[0]
+    assert {"running mean", "noise alone: 95 % of running means"} <= legend(checks(view))
+    alone = replace(one, run_x=one.run_x[:1], run_mean=one.run_mean[:1], run_band=one.run_band[:1])
+    for few in (alone, replace(one, run_x=np.ones(8))):
+        assert not {text for text in legend(checks(replace(view, residuals=[few]))) if "running" in text}

@@ -314,7 +314,7 @@ FIGURES: dict[str, tuple[Draw, str]] = {
     ),
     "checks": (
         checks,
-        "Do the residuals scatter like noise? The running mean should stay in its grey band, and so should the quantiles.",
+        "Do the residuals scatter like noise? A running mean should stay in its grey band, and so should the quantiles.",
     ),
     "closure": (closure, "The shared law. Where it is grey no system went: the law is extrapolated there."),
     "posteriors": (posteriors, "Parameters of each system: mean, 50 % and 95 % interval."),
