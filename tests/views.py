@@ -98,6 +98,7 @@ def make_view(systems=12, chains=16, draws=100, seed=0):
     fits = solve(theta[:4, :: max(1, draws // 10)])[..., :1, :].reshape(-1, systems, 1, TIMES.size)
     exact, names, at = solve(truth), [f"unit {i + 1:02d}" for i in range(systems)], np.arange(0, 161, 13)
     values = exact[:, 0, at] + 0.15 * rng.normal(size=(systems, at.size))
+    noise = {"value": values.ravel(), "sigma": 0.15, "low": values.ravel() - 0.15, "high": values.ravel() + 0.15}
     columns = {"system": np.repeat(names, at.size), "time": np.tile(TIMES[at], systems), "quantity": "u"}
     steps = np.arange(0, 1200, 10)
     history = {"iteration": steps, "acceptance": 0.6, "loglik": -100 - 300 * np.exp(-steps / 200)}
@@ -119,7 +120,7 @@ def make_view(systems=12, chains=16, draws=100, seed=0):
         quantities=("u",),
         fit_mean=fits.mean(0),
         **dict(zip(("fit_low", "fit_high"), np.quantile(fits, [0.025, 0.975], axis=0))),
-        observations=pd.DataFrame(columns | {"value": values.ravel(), "sigma": 0.15}),
+        observations=pd.DataFrame(columns | noise),
         closures=[make_law(exact[:, 1].ravel())],
         history=pd.DataFrame(history),
         residuals=[make_residuals(rng, np.tile(TIMES[at], systems))],
@@ -166,6 +167,15 @@ def surface(truth=True):
     value, density = np.sin(x[:, 0]) * x[:, 1], np.exp(-(x[:, 0] ** 2) - 4 * (x[:, 1] - 1) ** 2)
     exact = np.where(np.arange(len(x)) == 7, np.nan, value)
     return ClosureView("g", ("T", "p"), x, value + 0.1, density, None, exact if truth else None)
+
+
+def log_normal(view):
+    """The same fleet, its values made positive, and noise of their logarithms."""
+    table, fits = view.observations, {name: np.exp(getattr(view, name)) for name in ("fit_mean", "fit_low", "fit_high")}
+    value = np.exp(table["value"])
+    table = table.assign(value=value, low=value * np.exp(-0.15), high=value * np.exp(0.15))
+    metrics = view.metrics | {"noise_sd": 0.15}
+    return replace(view, observations=table, metrics=metrics, log_noise=True, truth_fit=np.exp(view.truth_fit), **fits)
 
 
 def field_view(view, shape, triangles=None):

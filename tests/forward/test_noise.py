@@ -151,6 +151,14 @@ def test_a_prior_for_the_size():
     assert unknown_noise(known, matched(known)) == (None, [])
 
 
+def test_error_bars_are_on_the_scale_of_observations():
+    value, sigma = np.array([1.0, 4.0]), np.array([0.5, 0.1])
+    np.testing.assert_allclose(FAMILIES["normal"].ends(value, sigma), [[0.5, 3.9], [1.5, 4.1]])
+    np.testing.assert_allclose(
+        np.log(FAMILIES["lognormal"].ends(value, sigma)), np.log(value) + np.stack([-sigma, sigma])
+    )
+
+
 def test_logarithms_need_positive_values():
     problem = decay("lognormal", 0.1)
     data = matched(problem)

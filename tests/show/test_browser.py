@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from views import EVIL, MESH, THREE_INPUTS, awkward_names, field_view, make_view, surface, without_truth
+from views import EVIL, MESH, THREE_INPUTS, awkward_names, field_view, log_normal, make_view, surface, without_truth
 
 from closura.show import write_report
 
@@ -53,6 +53,10 @@ return {
   parts: all("#interactive section:not([hidden])").map((node) => node.id),
   drawn: all("#interactive svg").length, broken: broken.map((node) => node.outerHTML.slice(0, 200)),
   odd: words.filter((text) => /NaN|undefined|null|\\[object/.test(text)),
+  cut: all("#interactive svg text:not(.name)").filter((node) => {
+    const [mine, whole] = [node, node.ownerSVGElement].map((of) => of.getBoundingClientRect());
+    return mine.left < whole.left - 0.5 || mine.right > whole.right + 0.5;
+  }).map((node) => node.textContent),
   wide: root.scrollWidth, captions: all(".caption").map((node) => node.textContent),
   small: all("#interactive svg text").some((node) => parseFloat(getComputedStyle(node).fontSize) < 12),
 };"""
@@ -101,6 +105,13 @@ def with_surrogate(view):
     return replace(view, surrogate_fit=view.fit_mean + 0.1, history=view.history.assign(surrogate_loss=losses))
 
 
+def edged(view):
+    """0.01 on the upper axis, where the lower one begins."""
+    left = np.quantile(view.theta[..., 0], 0.025, axis=(0, 1)).min()
+    physical = np.concatenate([0.01 * np.exp(5 * (view.theta[..., :1] - left)), view.physical[..., 1:]], -1)
+    return replace(view, mu=None, tau=None, physical=physical)
+
+
 EVERY = ["fit", "law", "population", "draws", "history"]
 RUNS = {
     "typical": (lambda view: view, EVERY),
@@ -115,6 +126,8 @@ RUNS = {
     ),
     "one system, stopped before it kept draws": (lambda view: without_truth(make_view(1, 4, 1)), EVERY),
     "one system, one chain": (lambda view: make_view(1, 1, 1), EVERY),
+    "a physical value at the left edge": (edged, EVERY),
+    "noise of logarithms": (log_normal, EVERY),
     "failed solutions": (
         lambda view: replace(view, fit_low=view.fit_low * np.nan, fit_mean=view.fit_mean * np.nan),
         EVERY,
@@ -137,6 +150,7 @@ def test_every_run_opens_on_a_phone_without_errors(view, run, tmp_path):
     assert seen["broken"] == []
     assert seen["odd"] == []
     assert seen["wide"] <= PHONE
+    assert seen["cut"] == []
     assert not seen["small"]
 
 
@@ -255,3 +269,24 @@ def test_five_hundred_systems_are_drawn_and_changed_quickly(tmp_path):
     assert seen["drawn"] < 2000
     assert seen["changed"] < 1000
     assert console == []
+
+
+def test_key_figures_are_explained_on_a_phone(view, tmp_path):
+    probe = """
+    const [name, meaning] = ["th", ".meaning"].map((part) => one(`.key tr:nth-child(2) ${part}`).getBoundingClientRect());
+    return { beneath: meaning.top >= name.bottom - 1, tall: meaning.height, right: meaning.right };"""
+    seen, _ = opened(view, tmp_path, probe)
+    assert seen["beneath"]
+    assert seen["tall"] > 10
+    assert seen["right"] <= PHONE
+
+
+def test_no_line_of_the_verdict_ends_within_an_option(view, tmp_path):
+    lines = [f"{'so ' * count}raise --iterations (now 3), or `closura resume --exact`." for count in range(30)]
+    probe = """
+    return { heights: all(".verdict .whole").map((node) => node.getClientRects().length), words: one(".verdict li").textContent,
+      code: one(".verdict code").textContent };"""
+    seen, _ = opened(replace(view, verdict=["Not converged.", *lines]), tmp_path, probe)
+    assert seen["heights"] == [1] * 60
+    assert seen["words"] == lines[0].replace("`", "")
+    assert seen["code"] == "closura resume --exact"

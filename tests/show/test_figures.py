@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from matplotlib._pylab_helpers import Gcf
 from matplotlib.text import Text
-from views import MESH, PANELS, THREE_INPUTS, VARIANTS, field_view, make_view, surface, without_truth
+from views import MESH, PANELS, THREE_INPUTS, VARIANTS, field_view, log_normal, make_view, surface, without_truth
 
 from closura.show import save_figures, write_report
 from closura.show._figures import FIGURES, checks, closure, fit, hyper_traces, population, posteriors, traces
@@ -197,3 +197,20 @@ def test_a_shared_parameter_has_no_density(view):
     shared = replace(view, tau=np.where(np.arange(view.tau.shape[-1]) == 1, 0.0, view.tau))
     assert str(texts(population(shared))).count("shared: the same in all systems") == 1
     assert "shared" not in str(texts(population(view)))
+
+
+def test_error_bars_go_to_their_ends(view):
+    for shown in (view, log_normal(view)):
+        bars, table = fit(shown).axes[0].collections[-1].get_segments(), shown.observations
+        mine = table[table["system"] == shown.systems[shown.spread(6)[0]]]
+        np.testing.assert_allclose([bar[:, 1] for bar in bars], mine[["low", "high"]])
+    assert "data ± σ of the logarithm" in legend(fit(log_normal(view)))
+    assert "log(data / fit)" in checks(log_normal(view)).axes[0].get_ylabel()
+
+
+def test_a_running_mean_needs_places_to_run_through(view):
+    one = view.residuals[0]
+    assert {"running mean", "noise alone: 95 % of running means"} <= legend(checks(view))
+    alone = replace(one, run_x=one.run_x[:1], run_mean=one.run_mean[:1], run_band=one.run_band[:1])
+    for few in (alone, replace(one, run_x=np.ones(8))):
+        assert not {text for text in legend(checks(replace(view, residuals=[few]))) if "running" in text}

@@ -8,7 +8,7 @@ from hashlib import sha256
 
 import numpy as np
 import pytest
-from views import EVIL, MESH, field_view, make_view, surface, without_truth
+from views import EVIL, MESH, field_view, log_normal, make_view, surface, without_truth
 
 from closura.show import FIGURE_NAMES, save_figures, write_report
 from closura.show._payload import drawn, pack
@@ -87,7 +87,12 @@ def test_report_keeps_names_as_text(view, tmp_path):
     three, systems = (EVIL, "u0", "v0"), (EVIL, *view.systems[1:])
     table = view.summary.replace({view.systems[0]: EVIL, "k": EVIL})
     shown = replace(view, converged=False, parameters=three, labels=three, systems=systems, summary=table)
-    said = {"title": EVIL, "verdict": [EVIL, EVIL], "settings": {EVIL: {EVIL: EVIL}}, "metrics": {EVIL: EVIL}}
+    said = {
+        "title": EVIL,
+        "verdict": [EVIL, f"`{EVIL}` --x{EVIL}"],
+        "settings": {EVIL: {EVIL: EVIL}},
+        "metrics": {EVIL: EVIL},
+    }
     write_report(replace(shown, **said), {}, tmp_path / "new" / "report.html")
     html = (tmp_path / "new" / "report.html").read_text(encoding="utf-8")
     assert re.findall("<script[^>]*>", html) == ['<script type="application/json" id="data">', "<script>"]
@@ -156,3 +161,24 @@ def test_surrogate_error_is_in_units_of_the_noise(view, tmp_path):
     assert embedded(report_of(view, tmp_path))["surrogate"] is None
     data = embedded(report_of(replace(view, surrogate_fit=view.fit_mean + 0.3), tmp_path))
     np.testing.assert_allclose(unpacked(data["surrogate"]["size"]), 2.0, rtol=1e-4)
+
+
+def test_noise_of_logarithms_is_told_as_such(view, tmp_path):
+    html, shown = report_of(log_normal(view), tmp_path), log_normal(view).observations
+    seen, mine = embedded(html)["systems"][0]["seen"][0], shown[shown["system"] == view.systems[0]]
+    np.testing.assert_allclose(unpacked(seen["low"]), mine["value"] * np.exp(-0.15), rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(unpacked(seen["high"]), mine["value"] * np.exp(0.15), rtol=1e-3, atol=1e-3)
+    assert "standard deviation of its logarithm" in html
+    assert "of its logarithm" not in report_of(view, tmp_path)
+    made = log_normal(replace(view, surrogate_fit=None))
+    data = embedded(report_of(replace(made, surrogate_fit=made.fit_mean * np.exp(0.3)), tmp_path))
+    np.testing.assert_allclose(unpacked(data["surrogate"]["size"]), 2.0, rtol=1e-4)
+
+
+def test_iterations_count_from_one(view, tmp_path):
+    html = report_of(replace(view, history=view.history.assign(iteration=np.arange(len(view.history)))), tmp_path)
+    phases = html[html.index("<h2>Phases</h2>") : html.index("<h2>Checks</h2>")]
+    assert re.findall(r'<tr><th>[^<]*</th><td class="number">(\d+)<', phases) == ["48", "120"]
+    course = embedded(html)["history"]
+    np.testing.assert_allclose(unpacked(course["iteration"])[[0, -1]], [1, 120], atol=0.01)
+    assert [phase["from"] for phase in course["phases"]] == [1, 49]

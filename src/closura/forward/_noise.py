@@ -65,6 +65,12 @@ class Family:
         """Back to the scale of observations."""
         return np.exp(scaled) if self.log else scaled
 
+    def ends(self, value: np.ndarray, sigma: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """One `sigma` below and above observations, on their own scale."""
+        if self.log:
+            return value * np.exp(-sigma), value * np.exp(sigma)
+        return value - sigma, value + sigma
+
     def sample(self, random: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
         """Noise of size one."""
         return random.normal(size=shape) if self.linear else random.standard_t(self.freedom, size=shape)

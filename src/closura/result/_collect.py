@@ -283,13 +283,15 @@ def _view_parts(
     theta, phi, parameters, data = run.theta(), run.phi(), run.problem.parameters, run.data
     low, high = np.quantile(paths["fit"], [0.025, 0.975], axis=0)
     systems, places = np.nonzero(data.mask)
+    family, value, sigma = run.setup.exact.family, data.value[systems, places], run.sigma()[systems, places]
     frame = pd.DataFrame(
         {
             "system": np.array(data.systems)[systems],
             **dict(zip(data.axes, data.place[systems, places].T)),
             "quantity": np.array(data.quantities)[data.quantity[systems, places]],
-            "value": data.value[systems, places],
-            "sigma": run.sigma()[systems, places],
+            "value": value,
+            "sigma": sigma,
+            **dict(zip(("low", "high"), family.ends(value, sigma))),
         }
     )
     return {
@@ -310,6 +312,7 @@ def _view_parts(
         "fit_low": low,
         "fit_high": high,
         "observations": frame,
+        "log_noise": family.log,
         "closures": [closure_view(law, visited[law.name], truth) for law in laws.values()],
         "truth_theta": truth.theta if truth else None,
         "truth_mu": truth.mu if truth else None,

@@ -10,17 +10,18 @@ from ._view import ResidualView, label
 
 BLUE, ORANGE, RED, GREY = "#0065A8", "#E8760C", "#B3001B", "#D9D9D9"
 TWO_SIDED = 1.96
+LEAST = 3  # places that a running mean runs through
 
 
-def draw_residuals(figure: Figure, views: list[ResidualView]) -> None:
+def draw_residuals(figure: Figure, views: list[ResidualView], log_noise: bool = False) -> None:
     """A row a quantity: residuals along time beside their quantiles."""
     panels = figure.subplots(len(views), 2, squeeze=False, width_ratios=[2.1, 1])
     for (along, quantiles), view in zip(panels, views):
-        _along(along, view)
+        _along(along, view, "log(data / fit) / σ" if log_noise else "(data − fit) / σ")
         _quantiles(quantiles, view)
 
 
-def _along(axes: Axes, view: ResidualView) -> None:
+def _along(axes: Axes, view: ResidualView, what: str) -> None:
     many = view.x.size > 400
     dots: dict[str, Any] = {
         "linestyle": "",
@@ -36,19 +37,13 @@ def _along(axes: Axes, view: ResidualView) -> None:
             axes.plot(view.x[kept], view.residual[kept], color=colour, label=said, **dots)
     for side in (-TWO_SIDED, TWO_SIDED):
         axes.axhline(side, color="black", linestyle=":", linewidth=0.9, label="noise alone: 95 % of residuals")
-    mark = "o" if view.run_x.size == 1 else ""
-    axes.fill_between(
-        view.run_x,
-        -view.run_band,
-        view.run_band,
-        color=GREY,
-        linewidth=0,
-        zorder=0,
-        label="noise alone: 95 % of running means",
-    )
-    axes.plot(view.run_x, view.run_mean, color=BLUE, linewidth=2.0, marker=mark, label="running mean")
+    if np.unique(view.run_x).size >= LEAST:
+        said = "noise alone: 95 % of running means"
+        look: dict[str, Any] = {"color": GREY, "linewidth": 0, "zorder": 0}
+        axes.fill_between(view.run_x, -view.run_band, view.run_band, label=said, **look)
+        axes.plot(view.run_x, view.run_mean, color=BLUE, linewidth=2.0, label="running mean")
     reach = max(3.0, 1.08 * float(np.abs(view.residual).max(initial=0)))
-    axes.set(xlabel=label(view.along), ylabel=f"{label(view.quantity, 18)}, (data − fit) / σ", ylim=(-reach, reach))
+    axes.set(xlabel=label(view.along), ylabel=f"{label(view.quantity, 18)}, {what}", ylim=(-reach, reach))
 
 
 def _quantiles(axes: Axes, view: ResidualView) -> None:

@@ -99,7 +99,7 @@ def checks(view: View) -> Figure:
     shown = [view.residuals[i] for i in evenly(len(view.residuals), 4)]
     said = f" ({counted(len(shown), len(view.residuals), 'quantity')})" if len(view.residuals) > 1 else ""
     figure = _figure(3.3 * len(shown) + 0.8, f"Residuals of all systems{said}")
-    draw_residuals(figure, shown)
+    draw_residuals(figure, shown, view.log_noise)
     _legend(figure, figure.axes, loc="outside lower center", ncols=3)
     return figure
 
@@ -215,7 +215,9 @@ def _trajectory(axes: Axes, view: View, system: int, quantity: int) -> None:
     if view.truth_fit is not None:
         axes.plot(times, view.truth_fit[system, quantity], marker=mark, **TRUTH)
     dots: dict[str, Any] = {"fmt": "o", "color": ORANGE, "markersize": 3.5, "elinewidth": 1, "zorder": 3}
-    axes.errorbar(mine[view.axes[0]], mine["value"], mine["sigma"], label="data ± σ", **dots)
+    bars = np.stack([mine["value"] - mine["low"], mine["high"] - mine["value"]])
+    said = "data ± σ" + " of the logarithm" * view.log_noise
+    axes.errorbar(mine[view.axes[0]], mine["value"], bars, label=said, **dots)
 
 
 def _closure_line(cell: SubFigure, one: ClosureView) -> None:
@@ -312,7 +314,7 @@ FIGURES: dict[str, tuple[Draw, str]] = {
     ),
     "checks": (
         checks,
-        "Do the residuals scatter like noise? The running mean should stay in its grey band, and so should the quantiles.",
+        "Do the residuals scatter like noise? A running mean should stay in its grey band, and so should the quantiles.",
     ),
     "closure": (closure, "The shared law. Where it is grey no system went: the law is extrapolated there."),
     "posteriors": (posteriors, "Parameters of each system: mean, 50 % and 95 % interval."),

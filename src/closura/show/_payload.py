@@ -51,6 +51,7 @@ def payload(view: View) -> Json:
         "draws": _draws(view, draws),
         "history": _history(view.history),
         "surrogate": _surrogate(view),
+        "log_noise": bool(view.log_noise),
     }
 
 
@@ -155,7 +156,7 @@ def _thinned(view: View, part: np.ndarray) -> np.ndarray:
 
 
 def _observations(view: View) -> list[list[Json | None]]:
-    """Of each system and quantity: columns value, sigma, and one a coordinate; None where nothing was observed."""
+    """Of each system and quantity: columns value, low, high, and one a coordinate; None where nothing was observed."""
     table = view.observations
     found: list[list[Json | None]] = [[None] * len(view.quantities) for _ in view.systems]
     number = {name: place for place, name in enumerate(view.systems)}
@@ -165,8 +166,7 @@ def _observations(view: View) -> list[list[Json | None]]:
             some = rows.iloc[evenly(len(rows), 1000)]
             found[number[system]][which[quantity]] = {
                 "at": [pack(some[axis]) for axis in view.axes],
-                "value": pack(some["value"]),
-                "sigma": pack(some["sigma"]),
+                **{column: pack(some[column]) for column in ("value", "low", "high")},
                 "count": len(rows),
             }
     return found
@@ -264,9 +264,9 @@ def _history(table: pd.DataFrame) -> Json | None:
     ]
     phase = table["phase"].astype(str).to_numpy() if "phase" in table else np.full(len(table), "")
     starts = [0, *(np.flatnonzero(phase[1:] != phase[:-1]) + 1).tolist()]
-    iteration = table["iteration"].to_numpy()
+    iteration = table["iteration"].to_numpy() + 1  # counted from one, as in the verdict
     phases = [{"name": phase[start], "from": float(iteration[start])} for start in starts]
-    return {"iteration": pack(some["iteration"]), "course": course, "phases": phases, "total": len(table)}
+    return {"iteration": pack(some["iteration"] + 1), "course": course, "phases": phases, "total": len(table)}
 
 
 def _surrogate(view: View) -> Json | None:
@@ -279,8 +279,9 @@ def _surrogate(view: View) -> Json | None:
     # Quantities a system was not observed in count by the noise of the others.
     usual = np.array([np.median(column[good]) if (good := column > 0).any() else np.nan for column in sigma.T])
     sigma = np.where(sigma > 0, sigma, usual)
-    apart = (view.surrogate_fit - view.fit_mean) / sigma[..., None]
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore", divide="ignore"):
+        said, mean = (np.log(part) if view.log_noise else part for part in (view.surrogate_fit, view.fit_mean))
+        apart = (said - mean) / sigma[..., None]
         good = np.isfinite(apart)
         square = np.where(good, apart, 0.0) ** 2
         size = np.sqrt(square.sum((1, 2)) / np.where(good.any((1, 2)), good.sum((1, 2)), np.nan))

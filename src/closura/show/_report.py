@@ -4,6 +4,7 @@ Its template, style and script are the files in `page`; the script draws from JS
 """
 
 import json
+import re
 from base64 import b64encode
 from collections.abc import Mapping
 from hashlib import sha256
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from jinja2 import Environment
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from ._figures import FIGURES
 from ._payload import drawn, payload
@@ -39,6 +40,7 @@ KEY_FIGURES = {
     "iterations": ("Iterations", ""),
     "seconds_total": ("Seconds", "Whole run, compilation included."),
 }
+LOG_NOISE = {"noise_sd": ("Noise", "Of the measurement noise: the standard deviation of its logarithm.")}
 
 CHECKS = {
     "chi_square": "mean squared residual",
@@ -59,8 +61,8 @@ def write_report(view: View, figures: dict[str, Path], path: Path) -> None:
     html = page.render(
         title=view.title,
         converged=view.converged,
-        verdict=view.verdict or ["Converged." if view.converged else "Not converged."],
-        key_figures=_key_figures(view.metrics),
+        verdict=[_marked(line) for line in view.verdict or ["Converged." if view.converged else "Not converged."]],
+        key_figures=_key_figures(view),
         still={name: _image(name, file) for name, file in figures.items() if name not in drawn(view)},
         summary_head=head + ["truth"] * (view.truth_summary is not None),
         population=_summary_rows(view, "population"),
@@ -84,6 +86,19 @@ def _page(name: str) -> str:
     return (PAGE / name).read_text(encoding="utf-8")
 
 
+def _marked(line: str) -> Markup:
+    """Text in backticks as code, and options (--iterations) that no line ends within; all else stays text."""
+    parts = re.split(r"`([^`]+)`", line)
+    kinds = ("{}", "<code>{}</code>")
+    return Markup("").join(Markup(kinds[place % 2]).format(_whole(part)) for place, part in enumerate(parts))
+
+
+def _whole(text: str) -> Markup:
+    parts = re.split(r"(?<![\w-])(--[A-Za-z][\w-]{0,30})", text)
+    kinds = ("{}", '<span class="whole">{}</span>')
+    return Markup("").join(Markup(kinds[place % 2]).format(escape(part)) for place, part in enumerate(parts))
+
+
 def _as_json(tree: Any) -> str:
     """JSON that cannot end the script element it stands in."""
     return json.dumps(tree, allow_nan=False, separators=(",", ":"), ensure_ascii=False).replace("<", "\\u003c")
@@ -94,8 +109,9 @@ def _image(name: str, file: Path) -> tuple[str, str]:
     return b64encode(file.read_bytes()).decode("ascii"), FIGURES[name][1]
 
 
-def _key_figures(metrics: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    there = ((key, *words) for key, words in KEY_FIGURES.items() if metrics.get(key) is not None)
+def _key_figures(view: View) -> list[tuple[str, str, str]]:
+    metrics, known = view.metrics, KEY_FIGURES | (LOG_NOISE if view.log_noise else {})
+    there = ((key, *words) for key, words in known.items() if metrics.get(key) is not None)
     return [(name, _text(metrics[key]), meaning) for key, name, meaning in there]
 
 
@@ -140,7 +156,8 @@ def _phase_rows(view: View) -> list[list[str]]:
     table = phases.agg(
         until=("iteration", "last"), a=("acceptance", "mean"), s=("step_size", "last"), l=("loglik", "last")
     )
-    return [[str(phase), *(_text(value) for value in row)] for phase, *row in table.itertuples()]
+    # Counted from one, as in the verdict.
+    return [[str(phase), _text(until + 1), *map(_text, row)] for phase, until, *row in table.itertuples()]
 
 
 def _estimate(mean: float, sd: float, low: float, high: float) -> tuple[str, str, str]:

@@ -84,7 +84,8 @@ class View:
       `triangles` where they are a mesh.
     - `fit_mean`, `fit_low`, `fit_high`: (system, quantity, point), mean and 95 % band.
     - `surrogate_fit`: like `fit_mean`, as the surrogate says it; None where there is none.
-    - `observations`: columns system, one per coordinate, quantity, value, sigma.
+    - `observations`: columns system, one per coordinate, quantity, value, sigma, and low and high: the ends of its error bar.
+      `log_noise`: is sigma that of the logarithm?
     - `history`: columns iteration, acceptance, loglik, temperature, step_size, phase.
     - `summary`: columns level, system, parameter, mean, sd, 2.5%, 97.5%, rhat, ess_bulk, ess_tail, the population first;
       `truth_summary`: (row,), what is true of it.
@@ -126,6 +127,7 @@ class View:
     truth_summary: np.ndarray | None = None
     residuals: Sequence[ResidualView] = ()
     checks: pd.DataFrame | None = None
+    log_noise: bool = False
 
     def spread(self, count: int) -> np.ndarray:
         """At most `count` systems, spread along the direction in which the estimates differ most."""

@@ -139,14 +139,11 @@ const LAYERS = {
     },
   },
   dots: {
-    reach(l) {
-      const off = (sign) => Array.from(l.y, (y, i) => y + sign * l.error[i]);
-      return [ends(l.x), l.error ? ends(l.y, off(-1), off(1)) : ends(l.y)];
-    },
+    reach: (l) => [ends(l.x), ends(l.y, l.low ?? [], l.high ?? [])],
     draw(l, at) {
-      const end = (i, sign) => point(at.y(l.y[i] + sign * l.error[i]));
-      const bar = (x, i) => Number.isFinite(l.error[i]) ? `M${point(at.x(x))} ${end(i, -1)}V${end(i, 1)}` : "";
-      const bars = l.error && shape("path", { stroke: l.colour, "stroke-width": 1, d: Array.from(l.x, bar).join("") });
+      const bar = (x, i) => Number.isFinite(l.high[i] - l.low[i])
+        ? `M${point(at.x(x))} ${point(at.y(l.low[i]))}V${point(at.y(l.high[i]))}` : "";
+      const bars = l.low && shape("path", { stroke: l.colour, "stroke-width": 1, d: Array.from(l.x, bar).join("") });
       const look = { r: l.size ?? 3, fill: l.colour, stroke: l.edge };
       const dot = (x, i) => shape("circle", { cx: point(at.x(x)), cy: point(at.y(l.y[i])), ...look });
       return [bars, ...Array.from(l.x, dot)];
@@ -267,22 +264,24 @@ function axes({ x, y }, at, xs, ys, width, height, log) {
   const write = (left, down, text, anchor, more) =>
     shape("text", { x: left, y: down, "text-anchor": anchor, ...more }, text);
   const bold = { class: "name" };
+  // Under its tick, but never past an edge of the picture.
+  const inside = (place, text) => Math.max(3.6 * text.length, Math.min(width - 3.6 * text.length, place));
   const shown = y.hidden || y.blank ? [] : (log ? logTicks : ticks)(...ys, Math.max(2, (at.bottom - at.top) / 26));
   for (const [value, text] of shown) {
     const down = at.y(value);
     group.append(line("grid", `M${at.left} ${down}H${at.right}`), write(at.left - 6, down + 4, text, "end"));
   }
   for (const [value, text] of x.bare ? [] : ticks(...xs, Math.max(2, (at.right - at.left) / 50), x.whole)) {
-    group.append(line("tick", `M${at.x(value)} ${at.bottom}v4`), write(at.x(value), at.bottom + 16, text, "middle"));
+    group.append(line("tick", `M${at.x(value)} ${at.bottom}v4`), write(inside(at.x(value), text), at.bottom + 16, text, "middle"));
   }
   group.append(line("tick", `M${at.left} ${at.bottom}H${at.right}`));
   let last = -Infinity;
   for (const [value, text] of x.top ?? []) {
-    const place = at.x(value);
-    if (place < at.left || place > at.right || place - last < 7 * text.length + 10) continue;
-    group.append(write(place, at.top - 7, text, "middle"));
+    const place = at.x(value), middle = inside(place, text);
+    if (place < at.left || place > at.right || middle - last < 7 * text.length + 10) continue;
+    group.append(write(middle, at.top - 7, text, "middle"));
     if (x.above) group.append(line("tick", `M${place} ${at.top}v-4`));
-    last = place;
+    last = middle;
   }
   if (!x.bare) group.append(write((at.left + at.right) / 2, height - 4, short(x.name, width / 8), "middle", bold));
   if (y.name) group.append(write(2, 13, short(y.name, width / (x.above ? 16 : 8)), "start", bold));

@@ -50,15 +50,17 @@ function curveCells(fit, seen, quantity) {
     { kind: "line", x, y: fit.mean, colour: colours.fit, name: "fit" },
     fit.surrogate && { kind: "line", x, y: fit.surrogate, colour: colours.surrogate, dash: "2 4", width: 2.5,
       name: "surrogate" },
-    seen && observed(unpack(seen.at[0]), unpack(seen.value), unpack(seen.sigma)),
+    seen && observed(...[seen.at[0], seen.value, seen.low, seen.high].map(unpack)),
   ].filter(Boolean);
   const said = `${quantity} of ${names.systems[state.system]}`;
   return [[{ said, x: axisOf(names.axes[0], x.length), y: { name: quantity }, height: 300, layers }]];
 }
 
-function observed(x, y, error) {
-  const say = (i, at) => `${number(y[i], at.height)} ± ${number(error[i], at.height)}`;
-  return { kind: "dots", x, y, error, say, colour: colours.data, name: "data ± σ" };
+function observed(x, y, low, high) {
+  const say = (i, { height }) => number(y[i], height) + (D.log_noise
+    ? ` (${number(low[i], height)} to ${number(high[i], height)})` : ` ± ${number(high[i] - y[i], height)}`);
+  const name = D.log_noise ? "data ± σ of the logarithm" : "data ± σ";
+  return { kind: "dots", x, y, low, high, say, colour: colours.data, name };
 }
 
 function fieldCells(fit, seen, quantity) {
@@ -285,7 +287,8 @@ function surrogatePart() {
       { kind: "level", y: 0.5, colour: "#333", dash: "2 4", name: "half the noise" }] }]];
   if (D.grid.kind === "curve") D.systems[state.system].fit.forEach((fit, q) => {
     const lines = rows(fit.curves), [mean, said] = ["mean", "surrogate"].map((name) => lines[fit.of.indexOf(name)]);
-    const name = names.quantities[q], y = said.map((value, i) => (value - mean[i]) / sigma[q]);
+    const name = names.quantities[q], scale = D.log_noise ? Math.log : (value) => value;
+    const y = said.map((value, i) => (scale(value) - scale(mean[i])) / sigma[q]);
     if (!y.some(Number.isFinite)) return; // never observed: its noise is unknown
     cells.push([{ said: `surrogate error, ${name} of ${names.systems[state.system]}`, height: 240,
       x: axisOf(names.axes[0], mean.length), y: { name: `${name}: error, in units of the noise` },
