@@ -273,7 +273,7 @@ def _say_unjudged(verdict: Verdict, settings: Any, whole: np.ndarray, usable: np
     if (whole & ~usable).any():
         advice.append(f"where the likelihood was not finite, {MAKE_SOLVABLE}")
     verdict.problems.append(
-        f"Whether the closure had settled cannot be judged: {usable.sum()} of the last {len(whole)} iterations of "
+        f"Whether the closure had settled cannot be judged: only {usable.sum()} of the last {len(whole)} iterations of "
         f"learning can tell, and it takes {LEARNING_LEAST}. {'; '.join(advice).capitalize()}."
     )
 
