@@ -35,6 +35,19 @@ def tilted(x):
     return value + 0.4 * x[..., 0], slope + jnp.array([0.4, 0.0])
 
 
+def in_first(state):
+    """Per group: the share of chains in the first well, and their mean square there."""
+    inside = state.position[..., 0] < 0
+    square = jnp.mean(((state.position - WELLS[0]) / SPREAD) ** 2, axis=1, where=inside[..., None])
+    return jnp.mean(inside, axis=1), square
+
+
+def after(one, state, steps):
+    """What `one` step says, on average once a quarter of them is over."""
+    _, said = jax.jit(lambda state, key: jax.lax.scan(one, state, jr.split(key, steps)))(state, jr.key(2))
+    return np.asarray(said[0][steps // 4 :].mean(0)), np.asarray(jnp.nanmean(said[1][steps // 4 :], axis=0))
+
+
 def run(jumps, share, evaluate=both, correct=None, groups=100, chains=16, steps=400):
     """Per group: the share of draws in the first well, their spread there and their mean square; after some steps."""
     first = jr.uniform(jr.key(0), (groups, chains, 2)) < share
@@ -50,15 +63,9 @@ def run(jumps, share, evaluate=both, correct=None, groups=100, chains=16, steps=
         if jumps:
             keys = jax.vmap(lambda k: jr.fold_in(k, 1))(keys)
             state, _ = jump(keys, state, (), evaluate, flat, correct=correct)
-        inside = state.position[..., 0] < 0
-        square = jnp.mean(((state.position - WELLS[0]) / SPREAD) ** 2, axis=1, where=inside[..., None])
-        return state, (jnp.mean(inside, axis=1), square)
+        return state, in_first(state)
 
-    def whole(position, key):
-        _, said = jax.lax.scan(one, init(position, evaluate, correct), jr.split(key, steps))
-        return said[0][steps // 4 :].mean(0), jnp.nanmean(said[1][steps // 4 :], axis=0)
-
-    return tuple(map(np.asarray, jax.jit(whole)(position, jr.key(2))))
+    return after(one, init(position, evaluate, correct), steps)
 
 
 def z_score(numbers, truth):
@@ -110,15 +117,9 @@ def test_fresh_members_find_the_solution_nobody_is_in(evaluate, correct):
             lambda x: evaluate(x)[0],
             correct=correct,
         )
-        inside = state.position[..., 0] < 0
-        square = jnp.mean(((state.position - WELLS[0]) / SPREAD) ** 2, axis=1, where=inside[..., None])
-        return state, (jnp.mean(inside, axis=1), square)
+        return state, in_first(state)
 
-    def whole(position, key):
-        _, said = jax.lax.scan(one, init(position, evaluate, correct), jr.split(key, steps))
-        return said[0][steps // 4 :].mean(0), jnp.nanmean(said[1][steps // 4 :], axis=0)
-
-    inside, square = map(np.asarray, jax.jit(whole)(position, jr.key(2)))
+    inside, square = after(one, init(position, evaluate, correct), steps)
     assert np.all(inside.std(axis=0, ddof=1) / np.sqrt(groups) < 0.01)
     assert np.abs(z_score(inside, np.array([HEAVIER, 1 - HEAVIER]))).max() < 4
     assert np.abs(z_score(square, 1.0)).max() < 4
