@@ -13,7 +13,7 @@ import numpy as np
 from .diagnose import confounded
 from .learning import Run, make_settings
 from .problem import Observations, Problem, read_table
-from .result import FolderError, Result, check_names, collect
+from .result import FolderError, Result, check_names, collect, often_too_long, step_error
 
 LEAST_SHARE = 0.02  # of the span that data should cover
 
@@ -63,7 +63,8 @@ def check(problem: Problem, data: Any, *, inputs: Any = None, **settings: Any) -
     run = Run(problem, observations, chosen)
     prior = collect(run)
     facts = [_data(run), *(f"note: {note}" for note in (*run.data.notes, *run.notes)), _cost(run)]
-    looks = [*_places(run), *_expected(run), *confounded(run)]
+    steps = often_too_long(problem, step_error(run, run.theta()[:, 0]))
+    looks = [*_places(run), *_expected(run), *steps, *confounded(run)]
     if not looks:
         facts.append("nothing in the way: law and parameters can be told apart, and the priors cover the data")
     return Check(facts, looks, prior)

@@ -41,12 +41,12 @@ def noise(systems=20, count=15, seed=0):
     return np.random.default_rng(seed).normal(size=(systems, count))
 
 
-def checked(y, kind="normal"):
+def checked(y, kind="normal", **more):
     """Table and remarks of a fleet, seen at even times."""
     residual, data = posterior(y), observations(len(y), np.linspace(0, 8, y.shape[1])[:, None])
     inside = np.abs(ndtr(residual).mean(axis=0) - 0.5) < 0.475
     table = check_table(residual, inside, data)
-    return table, remarks(table, residual, data, kind)
+    return table, remarks(table, residual, data, kind, **more)
 
 
 def deviation(p):
@@ -140,6 +140,11 @@ def test_a_law_that_is_very_wrong():
     assert "of 20 systems (s" in said[0].text
     assert said[-1].check in ("autocorrelation", "pattern")
     assert "The law is not free enough, or physics is missing; see figures/checks.png" in said[-1].text
+
+
+def test_without_a_law_none_is_blamed():
+    _, said = checked(noise() + wave(0.6), learned=False)
+    assert "not know of. Physics is missing; see" in said[-1].text
 
 
 def test_what_every_system_does_in_its_own_way():

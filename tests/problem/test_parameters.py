@@ -29,6 +29,14 @@ def test_transforms_rise(kind):
     assert np.all(np.asarray(slope) > 0)
 
 
+def test_a_guess_may_come_first(monkeypatch):
+    assert cl.Positive(2.0, width=0.3) == cl.Positive(guess=2.0, width=0.3)
+    assert cl.Real(-1.0) == cl.Real(guess=-1.0)
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+    with pytest.raises(TypeError, match=r"Positive: guess=LogNormal\(.*\) must be a number; .* goes to prior="):
+        cl.Positive(cl.LogNormal(0.0, 1.0))
+
+
 def test_transforms_are_what_the_table_says():
     assert float(cl.Positive().unconstrain(jnp.asarray(2.0))) == pytest.approx(np.log(2.0), rel=1e-6)
     odds = np.log((2.0 - 1.0) / (5.0 - 2.0))
@@ -75,6 +83,7 @@ def test_interval_guesses_its_middle():
     [
         (lambda: cl.Positive(guess=-1.0), "guess=-1.0 must be positive; use Real"),
         (lambda: cl.Positive(guess=0.0), "guess=0.0 must be positive"),
+        (lambda: cl.Positive(-1.0), "guess=-1.0 must be positive; use Real"),
         (lambda: cl.Interval(0.0, 1.0, guess=2.0), "guess=2.0 must lie between 0.0 and 1.0"),
         (lambda: cl.Interval(0.0, 1.0, guess=1.0), "guess=1.0 must lie between"),
         (lambda: cl.Interval(1.0, 0.0), "lower=1.0 must be below upper=0.0"),

@@ -18,13 +18,19 @@ class Remark(NamedTuple):
     text: str
 
 
-def remarks(table: pd.DataFrame, residual: np.ndarray, data: Observations, noise: str) -> list[Remark]:
-    """Of a table of checks (see `check_table`) and its residuals (draw, system, observation); every system is named once."""
+def remarks(
+    table: pd.DataFrame, residual: np.ndarray, data: Observations, noise: str, *, learned: bool = True
+) -> list[Remark]:
+    """Of a table of checks (see `check_table`) and its residuals (draw, system, observation); every system is named once.
+
+    `learned`: there is a law that may not be free enough.
+    """
+    cause = "The law is not free enough, or physics is missing" if learned else "Physics is missing"
     off = table[table["off"]]
     found = []
     for check, rows in _by_cause(off[off["level"] == "system"]):
         who = _who(rows["system"].tolist(), len(data.systems))
-        found.append(Remark(check, "system", _words(check, rows, who, residual, data, noise)))
+        found.append(Remark(check, "system", _words(check, rows, who, residual, data, noise, cause)))
     for number, quantity in enumerate(data.quantities):
         rows = off[off["quantity"] == quantity]
         stated = not np.isnan(data.sigma[data.mask & (data.quantity == number)]).any()
@@ -32,7 +38,7 @@ def remarks(table: pd.DataFrame, residual: np.ndarray, data: Observations, noise
             level = str(row["level"].iloc[0])
             who = "the other systems together" if level == "others" else "all systems together"
             who += f" in {quantity}" if len(data.quantities) > 1 else ""
-            found.append(Remark(check, level, _words(check, row, who, residual, data, noise)))
+            found.append(Remark(check, level, _words(check, row, who, residual, data, noise, cause)))
     return found
 
 
@@ -75,7 +81,9 @@ def _who(systems: list[str], total: int) -> str:
     return f"system{'s' * (len(systems) > 1)} {some}"
 
 
-def _words(check: str, rows: pd.DataFrame, who: str, residual: np.ndarray, data: Observations, noise: str) -> str:
+def _words(
+    check: str, rows: pd.DataFrame, who: str, residual: np.ndarray, data: Observations, noise: str, cause: str
+) -> str:
     value, low, high = (float(rows[name].iloc[0]) for name in ("value", "low", "high"))
     usual = f"{value:.2f}, where noise leaves {low:.2f} to {high:.2f}"
     if check == "chi_square" and value > 1:
@@ -100,14 +108,13 @@ def _words(check: str, rows: pd.DataFrame, who: str, residual: np.ndarray, data:
         over = "time" if "time" in data.axes else "their places"
         return (
             f"Residuals of {who} leave zero together, in a pattern over {over} (its share of the squares {usual}): the fit is off "
-            f"systematically, which error bars do not know of. The law is not free enough, or physics is missing; {PICTURE}."
+            f"systematically, which error bars do not know of. {cause}; {PICTURE}."
         )
     if check == "autocorrelation":
         alike = "alike" if value > 0 else "opposite"
         return (
             f"Neighbouring residuals of {who} are {alike} (correlation {usual}): the fit is off systematically, which error bars "
-            f"do not know of. The law is not free enough, or physics is missing; {PICTURE}. (Or the noise itself is not "
-            "independent.)"
+            f"do not know of. {cause}; {PICTURE}. (Or the noise itself is not independent.)"
         )
     return (
         f"Of {who} only {value:.0%} of the observations lie inside their 95 % predictive intervals: check sigma, or choose another "

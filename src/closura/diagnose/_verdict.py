@@ -91,7 +91,7 @@ def judge(
                 f"Observations lie between the {'snapshots' if axis == 'time' else 'nodes'} of the solution, and reading it there is "
                 f"off by about {error:.2g} times the noise: raise the problem's {'snapshots' if axis == 'time' else 'cells'}."
             )
-    if scheme is not None and run.phase != "learn":
+    if scheme is not None:
         verdict.remarks.append(scheme)
     if run.diverged is not None:
         failed = 0.0  # that has been said

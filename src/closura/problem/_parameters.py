@@ -53,6 +53,8 @@ class Parameter:
 
     def __post_init__(self) -> None:
         kind = type(self).__name__
+        if np.ndim(self.guess) or isinstance(self.guess, Prior | str):
+            raise TypeError(f"{kind}: guess={self.guess!r} must be a number; what is believed of it goes to prior=")
         object.__setattr__(self, "silent", self.prior is None and bool(np.isnan(self.guess) and np.isnan(self.width)))
         if self.prior is not None:
             self._take_prior(self.prior)
@@ -123,9 +125,11 @@ class Parameter:
         return name
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True)
 class Real(Parameter):
-    """`Real(...)`: any real number."""
+    """`Real(guess, ...)`: any real number."""
+
+    guess: float = float("nan")
 
     def constrain(self, theta: Any) -> Any:
         return theta
@@ -134,9 +138,11 @@ class Real(Parameter):
         return value
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True)
 class Positive(Parameter):
-    """`Positive(...)`: a positive number, sampled as its logarithm."""
+    """`Positive(guess, ...)`: a positive number, sampled as its logarithm."""
+
+    guess: float = float("nan")
 
     @property
     def _ends(self) -> tuple[float, float]:

@@ -24,3 +24,5 @@ from ._newcomers import view_of as forecast_view
 from ._prediction_files import check_out as check_out
 from ._prediction_files import save as save_predictions
 from ._result import Result as Result
+from ._steps import often_too_long as often_too_long
+from ._steps import step_error as step_error

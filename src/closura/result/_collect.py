@@ -22,6 +22,7 @@ from ._ppc import replicate, residual_views
 from ._reading import reading_error, unstable
 from ._result import Result
 from ._spot_check import quantities, spot_check
+from ._steps import step_error, too_long
 from ._summary import summarise, true_values
 
 BAND_NUMBERS = 2_000_000
@@ -69,8 +70,9 @@ def collect(run: Run, truth: Truth | None = None, context: dict[str, Any] | None
     outside = run.outside()
     spot, surrogate_error = spot_check(run, paths, truth)
     reading = reading_error(run.problem, run.data, paths["fit"].mean(axis=0), run.sigma())
-    checked = remarks(checks, replicas.residual, run.data, run.problem.noise)
-    scheme = None if run.diverged else unstable(run.problem, run.views, run.theta().mean(axis=(0, 1)))
+    learned = any(not isinstance(spec, Known) for spec in run.problem.closures.values())
+    checked = remarks(checks, replicas.residual, run.data, run.problem.noise, learned=learned)
+    scheme = None if run.diverged or run.phase == "learn" else _bad_scheme(run)
     verdict = judge(run, check, chi_square, outside, surrogate_error, reading, checked, scheme)
     if verdict.converged and run.laws:
         verdict.remarks += confounded(run)
@@ -217,6 +219,15 @@ def _paths(run: Run, truth: Truth | None) -> dict[str, Any]:
         seen = eqx.filter_jit(jax.vmap(lambda t: forward.visited(t, known)))(true_theta)
         paths["visited_truth"] = {name: np.asarray(x).reshape(-1, x.shape[-1]) for name, x in seen.items()}
     return paths
+
+
+def _bad_scheme(run: Run) -> str | None:
+    """What is wrong with the steps at the parameters found, if anything; they were chosen before these were known."""
+    theta = run.theta().mean(axis=(0, 1))
+    if isinstance(run.problem, Evolution):
+        return unstable(run.problem, run.views, theta)
+    error = step_error(run, theta[None])
+    return None if error is None else too_long(run.problem, run.data.systems, error[0])
 
 
 def _metrics(

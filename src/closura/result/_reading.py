@@ -35,10 +35,8 @@ def reading_error(problem: Problem, data: Observations, fit: np.ndarray, sigma: 
     return found
 
 
-def unstable(problem: Problem, laws: Mapping[str, Any], theta: np.ndarray) -> str | None:
-    """What is wrong with the step at these parameters (system, parameter), if anything; it was chosen before they were known."""
-    if not isinstance(problem, Evolution):
-        return None
+def unstable(problem: Evolution, laws: Mapping[str, Any], theta: np.ndarray) -> str | None:
+    """What is wrong with the step at these parameters (system, parameter), if anything."""
     some = np.linspace(0, len(theta) - 1, min(JUDGED, len(theta))).astype(int)
     try:
         problem.check_scheme(dict(laws), problem.parameters.complete(jnp.asarray(theta, float))[some])
