@@ -1,5 +1,6 @@
 """Predictions and newcomers: closed forms where there are any, calibration, and what is said."""
 
+import copy
 import dataclasses
 
 import jax.numpy as jnp
@@ -307,6 +308,10 @@ def test_a_folder_predicts_what_its_result_did(tmp_path, result, fleet):
     assert loaded.notes[0].startswith("this run was stopped before its end")
     with pytest.raises(cl.ProblemError, match=r"was fitted with the parameters k, u0, v0, the problem has a, b"):
         cl.load(tmp_path / "run", line())
+    stronger = copy.copy(fleet[0])
+    stronger.physics = lambda *given: tuple(2 * rate for rate in fleet[0].physics(*given))
+    with pytest.raises(cl.ProblemError, match=r"the equation .* is not the one .* was fitted with"):
+        cl.load(tmp_path / "run", stronger)
 
 
 # What cannot be

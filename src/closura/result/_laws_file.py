@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from ..problem import MLP, unit_scaling
+from ._equation import equation_at
 from ._export import export_law
 from ._law import Law, LawError, Support, choose, was_given
 from ._result import Result
@@ -22,7 +23,7 @@ WEIGHTS, FACTS = "closure.eqx", "closure.json"
 
 def write_laws(result: Result, folder: Path) -> None:
     eqx.tree_serialise_leaves(folder / WEIGHTS, {n: _arrays(law.law) for n, law in result.closures.items()})
-    facts = {"problem": result.problem.name, "converged": result.converged}
+    facts = {"problem": result.problem.name, "converged": result.converged, "equation": equation_at(result.problem)}
     laws = {name: _facts(law) for name, law in result.closures.items()}
     (folder / FACTS).write_text(json.dumps({**facts, "closures": laws}, indent=1) + "\n", "utf-8")
 

@@ -7,6 +7,7 @@ import jax.random as jr
 import xarray as xr
 
 from ..problem import Known, Problem, ProblemError, as_seen, read_table, unit_scaling
+from ._equation import equation_at, same_equation
 from ._fleet import Fleet, notes_of
 from ._law import Law
 from ._laws_file import law_from, read_laws
@@ -69,4 +70,10 @@ def _laws(folder: Path, problem: Problem) -> dict[str, Law]:
                 )
             law = law_from(name, about, spec.build(jr.key(0), unit_scaling(spec.inputs)))
         laws[name] = law
+    before = facts.get("equation")
+    if before is not None and not same_equation(before, equation_at(problem)):
+        raise ProblemError(
+            f"the equation (or the initial state) of the problem is not the one {folder} was fitted with: at the same places it "
+            "gives other numbers; give the problem it was fitted with"
+        )
     return laws
