@@ -251,7 +251,8 @@ function chart(host, spec) {
   const svg = shape("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": spec.said });
   const clip = `clip${chart.count = (chart.count ?? 0) + 1}`;
   const nodes = layers.flatMap((layer) => LAYERS[layer.kind].draw(layer, at));
-  const box = { x: at.left, y: at.top - 4, width: at.right - at.left, height: at.bottom - at.top + 8 };
+  // A little wider than the axes: a dot at either end is whole.
+  const box = { x: at.left - 4, y: at.top - 4, width: at.right - at.left + 8, height: at.bottom - at.top + 8 };
   svg.append(shape("clipPath", { id: clip }, shape("rect", box)), axes(spec, at, xs, ys, width, height, log),
     shape("g", { "clip-path": `url(#${clip})` }, nodes));
   const tip = html("div", { class: "tip", hidden: "" });
