@@ -209,6 +209,14 @@ def test_meshes_in_parts_that_do_not_hang_together():
         cl.Mesh(points, np.concatenate([half.triangles, half.triangles + len(half.points)]))
 
 
+def test_a_point_that_hangs_on_an_edge():
+    """Two triangles beside one large one: they share a side, but not its middle."""
+    points = np.array([[0.0, 0.0], [1.0, 0.0], [0.5, 0.5], [0.0, 1.0], [1.0, 1.0]])
+    with pytest.raises(cl.ProblemError, match=r"point 2 lies on the edge \(1, 3\) between two others"):
+        cl.Mesh(points, np.array([[0, 1, 3], [1, 4, 2], [2, 4, 3]]))
+    assert len(cl.Mesh(points, np.array([[0, 1, 2], [0, 2, 3], [1, 4, 2], [2, 4, 3]])).triangles) == 4
+
+
 @pytest.mark.parametrize("wrong", [{"nodes": 20}, {"nodes": (20.5, 20)}, {"x": 1.0}, {"y": (0.0, 1.0, 2.0)}])
 def test_rectangles_that_are_none(wrong, monkeypatch):
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # users have no type checker

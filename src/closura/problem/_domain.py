@@ -120,6 +120,13 @@ class Mesh:
             raise ProblemError(
                 f"Mesh: {times.max()} triangles share the edge {tuple(crowded.tolist())}; they overlap, mesh again"
             )
+        hanging = _hanging(self.points, edges[times == 1])
+        if hanging is not None:
+            node, edge = hanging
+            raise ProblemError(
+                f"Mesh: point {node} lies on the edge {edge} between two others, where the triangles on its sides do not hang "
+                "together; cut the triangle that has this edge, or mesh again"
+            )
 
 
 Domain = Rectangle | Mesh
@@ -215,6 +222,22 @@ def _sides(triangles: np.ndarray) -> np.ndarray:
 def _areas(points: np.ndarray, triangles: np.ndarray) -> np.ndarray:
     a, b, c = points[triangles].swapaxes(0, 1)
     return 0.5 * ((b - a)[:, 0] * (c - a)[:, 1] - (b - a)[:, 1] * (c - a)[:, 0])
+
+
+def _hanging(points: np.ndarray, edges: np.ndarray) -> tuple[int, tuple[int, int]] | None:
+    """A point inside of a boundary edge (E, 2), and that edge."""
+    from scipy.spatial import cKDTree
+
+    nodes = np.unique(edges)
+    start, along = points[edges[:, 0]], points[edges[:, 1]] - points[edges[:, 0]]
+    length = np.linalg.norm(along, axis=1)
+    near = cKDTree(points[nodes]).query_ball_point(start + along / 2, 0.5 * length * (1 - 1e-6))
+    for (a, b), side, whole, found in zip(edges.tolist(), along, length, near):
+        away = points[nodes[found]] - points[a]
+        off = np.abs(away[:, 0] * side[1] - away[:, 1] * side[0]) / whole
+        if np.any(on := off < 1e-6 * whole):
+            return int(nodes[found][on.argmax()]), (a, b)
+    return None
 
 
 def _some(numbers: np.ndarray) -> str:
