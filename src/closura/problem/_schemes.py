@@ -94,7 +94,11 @@ class Differences:
         given = [low[i] * slopes[0] + high[i] * slopes[1] for i in range(len(low))]
         return (parts[0], *(part + more for part, more in zip(parts[1:], given)))
 
-    def gather(self, rates: Float[Array, " site"]) -> Float[Array, " node"]:
+    def lift(self, u: Float[Array, "*other node"]) -> Float[Array, "*other site"]:
+        """Fields at the sites."""
+        return u if self.values is None else u @ jnp.asarray(self.values.T, u.dtype)
+
+    def gather(self, rates: Float[Array, "*other site"]) -> Float[Array, "*other node"]:
         """Rates at the nodes from those at the sites."""
         return rates if self.back is None else rates @ jnp.asarray(self.back.T, rates.dtype)
 
