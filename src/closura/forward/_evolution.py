@@ -12,6 +12,7 @@ from jaxtyping import Array, Float, Int
 
 from ..problem import Adaptive, DataError, Evolution
 from ..problem._closure import Closures
+from ..problem._grid import Derivatives
 from ..problem._integrators import Rhs, State
 from ._adaptive import solve_adaptive
 from ._slopes import time_slopes
@@ -62,7 +63,7 @@ class EvolutionSolver:
         problem = self.problem
         at_sites = problem.at_sites(theta, laws)
 
-        def calls(u: State, ux: State, uxx: State, x: Any, t: Array) -> dict[str, Array]:
+        def calls(u: State, ux: Derivatives, uxx: Derivatives, x: Any, t: Array) -> dict[str, Array]:
             record: dict[str, list[Array]] = {name: [] for name in laws}
             problem.local(theta, laws, record)(u, ux, uxx, x, t)
             return {

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ._closure import Closures, ClosureSpec, bind
-from ._grid import LEAST, SPACE, boundaries_of, cells_of, domains_of, grid_of
+from ._grid import LEAST, SPACE, Derivatives, boundaries_of, cells_of, domains_of, grid_of
 from ._integrators import RK4, Adaptive, Integrator, Rhs, State
 from ._observe import Observed, Sensors
 from ._parameters import Parameters, Stated
@@ -221,7 +221,7 @@ class Evolution:
         """The physics at one point: (u, ux, uxx, x, t) -> one rate a field, all as tuples."""
         p, f = self.parameters.constrain(theta), bind(closures, self.single, record)
 
-        def local(u: State, ux: State, uxx: State, x: Any, t: Any) -> State:
+        def local(u: State, ux: Derivatives, uxx: Derivatives, x: Any, t: Any) -> State:
             arguments = (self._fields(u), self._fields(ux), self._fields(uxx), x, t, p)
             rates = self.physics(*arguments, *((f,) if self._takes_law else ()))
             return scalars(rates, "physics(u, ux, uxx, x, t, p, f)", self.state_names)
@@ -321,7 +321,7 @@ class Evolution:
 
     # Parts
 
-    def _fields(self, parts: State) -> Any:
+    def _fields(self, parts: Derivatives) -> Any:
         return parts[0] if len(self.state_names) == 1 else self._record(*parts)
 
     def _of_lines(self, parts: Iterable[Any]) -> Any:

@@ -18,6 +18,7 @@ SPACE = ("x", "y")
 LEAST = 8  # cells along an axis
 Ends = tuple[End | None, End | None]
 Gradient = bundle("ux", SPACE)  # one derivative along each axis
+Derivatives = tuple[Any, ...]  # of each field a number, or a Gradient
 Slopes = tuple[tuple[Any, Any], ...] | None  # of one field, at the low and the high end of every axis
 
 
@@ -87,7 +88,7 @@ class Grid:
         """A place as functions of x get it, from its coordinates."""
         return Place(*x) if self.plane else x[0]
 
-    def paired(self, parts: Any) -> tuple[Any, ...]:
+    def paired(self, parts: Any) -> Derivatives:
         """Of each field one derivative along every axis, from those (axis, field)."""
         return tuple(Gradient(*each) if self.plane else each[0] for each in zip(*parts))
 
