@@ -274,7 +274,8 @@ def test_observed_on_the_grid_and_between():
 
 
 @pytest.mark.parametrize(
-    ("place", "says"), [((0.1, 0.5, 1.2), "y=1.2 was observed outside 0 to 1, .* domain"), ((0.7, 0.5, 0.5), "time=0.7")]
+    ("place", "says"),
+    [((0.1, 0.5, 1.2), "y=1.2 was observed outside 0 to 1, .* domain"), ((0.7, 0.5, 0.5), "time=0.7")],
 )
 def test_places_outside_are_refused(place, says):
     with pytest.raises(cl.DataError, match=says):
