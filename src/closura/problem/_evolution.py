@@ -39,21 +39,25 @@ from ._stability import believed, check_circle, faint_laws, stable_step
 
 
 class Evolution:
-    """u_t = physics(u, u_x, u_xx, x, t, p, f) on an interval,  u(x, t0) = initial(x, p).
+    """u_t = physics(u, u_x, u_xx, x, t, p, f) on an interval or a rectangle,  u(x, t0) = initial(x, p).
 
     - `physics(u, ux, uxx, x, t, p, f)`: plain JAX at one point. `p` holds physical parameter values by name, `f` is the
       unknown law (or, with several closures, `f.name`). With several fields, `u`, `ux` and `uxx` unpack in order and have
       fields by name, and one rate a field is returned; `initial(x, p)` likewise.
-    - `span`: first and last time; `domain`: low and high end of the interval.
+    - `span`: first and last time; `domain`: (low, high) of the interval, or ((x low, x high), (y low, y high)).
+    - On a rectangle `x` is a place with x.x and x.y, `ux` the gradient with ux.x and ux.y, and `uxx` the second derivatives
+      uxx.x and uxx.y along each axis (with several fields, ux.name.x). There is no mixed derivative u_xy.
     - `parameters` and `closure`: as of an `ODE`.
     - `boundary`: "periodic", "dirichlet" (ends keep their initial values), "neumann" (no slope), or `Dirichlet(value)` and
-      `Neumann(slope)`, one for both ends or a pair (low, high).
-    - `cells` of equal size; nodes are their left ends on a periodic domain, else both ends of the domain count too.
+      `Neumann(slope)`, one for both ends or a pair (low, high). On a rectangle, one of these for all sides or {"x": ...,
+      "y": ...} with pairs in it; a value or slope holds along its whole side, the slope along its axis.
+    - `cells` of equal size, on a rectangle so many along each axis or a pair; nodes are their left ends on a periodic domain,
+      else both ends of the domain count too.
     - `snapshots` after the initial state are kept. Steps of `dt` lie between them; left out, half the largest that is stable
       over two standard deviations of what is believed of the parameters.
     - `scheme`: "spectral" (periodic domains; `dealias=False` saves time, but steep solutions then blow up), "central"
       (`order` 2 or 4) or "upwind" (`order` 1, 2 or 3), where u_x is taken from where waves come from: `speed(u, p, f)` is the
-      wave speed, one number (or one a field).
+      wave speed, one number (or one a field); on a rectangle a pair (along x, along y).
     - `field`: the name(s) of u; `observed`: the field(s) the data see, all unless said, or functions of them as of an `ODE`.
     - `integrator`: `RK4()` unless said, or `Adaptive(...)`.
     - `sigma`, `noise`, `covariates` and `name`: as of an `ODE`.
