@@ -92,8 +92,10 @@ def draw_row(
     for axes, (title, field) in zip(panels, alike):
         image = _field(axes, view, field, vmin=low, vmax=high, cmap="viridis")
         axes.set_title(title)
-    cell.colorbar(image, ax=panels[: len(alike)], label=name, fraction=0.05, shrink=0.8)
-    cell.colorbar(_field(panels[-1], view, last[1], **style), ax=panels[-1], fraction=0.1, shrink=0.8)
+    bars = [cell.colorbar(image, ax=panels[: len(alike)], label=name, fraction=0.05, shrink=0.8)]
+    bars += [cell.colorbar(_field(panels[-1], view, last[1], **style), ax=panels[-1], fraction=0.1, shrink=0.8)]
+    for bar in bars:
+        bar.ax.tick_params(labelsize=8)
     panels[-1].set_title(last[0])
     for axes, seen in zip(panels, places):
         axes.plot(*seen.T, **SENSOR)
