@@ -239,6 +239,17 @@ def test_adaptive_gives_the_same():
     np.testing.assert_allclose(adaptive, fixed, atol=1e-5)
 
 
+@pytest.mark.parametrize("options", [{}, {"boundary": {"x": "neumann", "y": cl.Neumann(0.3)}}])
+def test_bands_and_matrices_agree(options, monkeypatch):
+    problem = evolution(diffusion, lambda x, p: 0.0 * x.x, scheme="central", cells=(21, 19), **options)
+    field = jnp.asarray(np.random.default_rng(0).normal(size=problem.grid.shape))
+    dense = problem.grid.derivatives(field, ((0.1, 0.2), (0.3, 0.4)))
+    monkeypatch.setattr("closura.problem._schemes.DENSE", 0)
+    banded = problem.grid.derivatives(field, ((0.1, 0.2), (0.3, 0.4)))
+    for one, other in zip(jax.tree.leaves(dense), jax.tree.leaves(banded), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-9)
+
+
 # Observations
 
 
@@ -259,7 +270,7 @@ def test_observed_on_the_grid_and_between():
     spots = where(problem, problem.points[node])
     assert spots.node.shape == (2, 7, 1)
     read = jax.vmap(lambda at: EvolutionSolver(problem).predict(jnp.ones(1), {}, at))(spots)
-    np.testing.assert_allclose(read, solve(problem).ravel()[node])
+    np.testing.assert_allclose(read, solve(problem).ravel()[node], atol=1e-12)
     places = random.uniform(0, [0.5, 1.0, 1.0], size=(1, 60, 3))
 
     def between(cells):

@@ -1,7 +1,6 @@
 """The grid of an evolution equation: nodes along x, or along x and y, with derivatives along each axis."""
 
 import dataclasses
-import functools
 import math
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -102,24 +101,21 @@ class Grid:
         self, u: Float[Array, "*node"], slopes: Slopes = None
     ) -> tuple[Float[Array, "*site"], tuple[tuple[Float[Array, "*site"], ...], ...]]:
         """A field at the sites, and along each axis its first derivatives (of upwind, two) and the second."""
-        rules = [
-            functools.partial(line.differences, slopes=None if slopes is None else slopes[axis])
-            for axis, line in enumerate(self.lines)
-        ]
+        at_ends = [None] * len(self.lines) if slopes is None else slopes
         if not self.plane:
-            values, *along = rules[0](u)
+            values, *along = self.lines[0].differences(u, at_ends[0])
             return values, (tuple(along),)
-        lifted, *along_x = jax.vmap(rules[0], in_axes=1, out_axes=1)(u)
-        values, *along_y = jax.vmap(rules[1])(lifted)
-        lift = self.lines[1].differences.lift
-        return values, (tuple(lift(part) for part in along_x), tuple(along_y))
+        x, y = (line.differences for line in self.lines)
+        lifted, *along_x = x(u, at_ends[0], axis=0)
+        values, *along_y = y(lifted, at_ends[1])
+        return values, (tuple(y.lift(part) for part in along_x), tuple(along_y))
 
     def gather(self, rates: Float[Array, "*site"]) -> Float[Array, "*node"]:
         """Rates at the nodes from those at the sites."""
         if not self.plane:
             return self.lines[0].differences.gather(rates)
-        x, y = (line.differences.gather for line in self.lines)
-        return jax.vmap(x, in_axes=1, out_axes=1)(y(rates))
+        x, y = (line.differences for line in self.lines)
+        return x.gather(y.gather(rates), axis=0)
 
     def put(self, u: Float[Array, "*node"], axis: int, side: int, value: Any) -> Float[Array, "*node"]:
         """A field with other values at an end of an axis: one number, or one a node there."""
