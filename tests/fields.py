@@ -1,4 +1,4 @@
-"""Small fields for tests: a square of rock, a channel, an L-shaped plate."""
+"""Small fields for tests: a square of rock, a channel, an L-shaped plate, a tray that cools."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -50,11 +50,25 @@ def _plate() -> cl.Elliptic:
 
 
 PLATE = _plate()
-PROBLEMS = {"rock": ROCK, "channel": CHANNEL, "plate": PLATE}
+TRAY = cl.Evolution(
+    lambda u, ux, uxx, x, t, p, f: p.d * (uxx.x + uxx.y) - f(u),
+    parameters={"d": cl.Positive(guess=0.02, width=0.2, spread=0.2), "z": cl.Real(guess=1.0, width=0.3, spread=0.3)},
+    initial=lambda x, p: p.z * jnp.sin(jnp.pi * x.x) * jnp.sin(2 * jnp.pi * x.y),
+    boundary={"x": cl.Dirichlet(0.0), "y": "periodic"},
+    span=(0.0, 1.0),
+    domain=((0.0, 1.0), (0.0, 1.0)),
+    cells=12,
+    snapshots=6,
+    closure=cl.MLP(width=8, depth=2),
+    sigma=0.1,
+    name="tray",
+)
+PROBLEMS = {"rock": ROCK, "channel": CHANNEL, "plate": PLATE, "tray": TRAY}
 PLACES = {
     "rock": [[0.25, 3 / 7], [0.5, 0.33], [0.9, 0.5]],
     "channel": [[0.1, 0.25], [0.12, -0.9], [0.3, 0.999]],
     "plate": [[0.25, 0.25], [0.3, 0.8], [0.8, 0.1]],
+    "tray": [[0.3, 0.25, 0.25], [0.5, 0.3, 0.8], [0.9, 0.77, 0.1]],
 }
 
 

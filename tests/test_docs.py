@@ -97,9 +97,10 @@ def test_fields(fleet):
     plates = {"system": "A", "x": [0.2, 0.5, 0.7], "y": [0.1, 0.2, 0.3], "u": [21.0, 24.0, 22.0], "q": 500.0}
     pd.DataFrame(plates).to_csv("plates.csv", index=False)
     names = run("docs/fields.md")
-    for problem in (names["problem"], names["rods"]):
+    for problem in (names["problem"], names["rods"], names["trays"]):
         problem.check_scheme()
-    assert names["rods"].law_inputs() == {"f": ("u",)}
+    assert names["rods"].law_inputs() == names["trays"].law_inputs() == {"f": ("u",)}
+    assert names["trays"].shape == (21, 25, 17)
 
 
 @exercises("docs/problem.md")

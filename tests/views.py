@@ -188,6 +188,22 @@ def field_view(view, shape, triangles=None):
     return replace(view, axes=("x", "y"), grid=grid, shape=shape, triangles=triangles, observations=table, **fits)
 
 
+def moving_view(view):
+    """The same run, of a field over time, x and y."""
+    lines = np.linspace(0, 8, 5), np.linspace(0, 1, 6), np.linspace(0, 2, 7)
+    grid = np.stack(np.meshgrid(*lines, indexing="ij"), axis=-1).reshape(-1, 3)
+    t, x, y = grid.T
+    field = np.sin(3 * x) * y * np.exp(-t / 4) + 0.1 * np.arange(len(view.systems))[:, None, None]
+    table = view.observations.assign(x=view.observations["time"] / 8, y=0.75)
+    fits = {
+        "fit_mean": field,
+        "fit_low": field - 0.1 * x,
+        "fit_high": field + 0.1,
+        "truth_fit": field + 0.02 * (x - 0.3),
+    }
+    return replace(view, axes=("time", "x", "y"), grid=grid, shape=(5, 6, 7), observations=table, **fits)
+
+
 MESH = np.array([[0, 1, 5], [1, 6, 5], [1, 2, 6]])
 THREE_INPUTS = ClosureView("h", ("a", "b", "c"), np.zeros((4, 3)), np.zeros(4), np.zeros(4), None, None)
 VARIANTS = {
@@ -200,5 +216,6 @@ VARIANTS = {
         view, closures=[], observations=view.observations.iloc[:0], residuals=()
     ),
     "awkward names": awkward_names,
+    "a field that moves": lambda view: moving_view(without_truth(view)),
     "500 systems": lambda view: make_view(500, 4, 8),
 }

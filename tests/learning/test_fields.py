@@ -1,5 +1,7 @@
 """Runs on fields: every forward model trains and samples, a plate of any shape from table to report."""
 
+import warnings
+
 import equinox as eqx
 import numpy as np
 import pytest
@@ -17,7 +19,7 @@ SMALL = {"chains": 16, "groups": 2, "iterations": 6, "chunk": 3, "settle": 4, "d
 SMALL |= {"inner_steps": 2, "batch": 4, "replay": 2, "gradient_chains": 2, "devices": 1}
 SIZES = {"basis": {"width": 8, "depth": 2, "rank": 6}, "pinn": {"width": 8, "depth": 2}, "solver": {}}
 CASES = [("rock", "solver"), ("rock", "fno-physics"), ("channel", "solver"), ("channel", "fno-supervised")]
-CASES += [("plate", "pinn")]  # and basis below
+CASES += [("plate", "pinn"), ("tray", "solver")]  # and basis below
 
 
 @pytest.mark.parametrize(("name", "kind"), CASES)
@@ -44,6 +46,23 @@ def test_an_l_shaped_plate_from_table_to_report(tmp_path):
     assert eqx.tree_equal(stored, eqx.filter(result.network, trainable(result.network)))
     assert (tmp_path / "run" / "figures" / "fit.png").stat().st_size > 10_000
     assert "<html" in (tmp_path / "run" / "report.html").read_text()
+
+
+def test_a_tray_that_cools_from_table_to_report(tmp_path):
+    table = observed("tray", 3).to_frame()
+    table.to_csv(tmp_path / "trays.csv", index=False)
+    assert table.columns[:4].tolist() == ["system", "time", "x", "y"]
+    settings = {"forward": "basis", "network": SIZES["basis"]} | SMALL
+    result = cl.fit(PROBLEMS["tray"], tmp_path / "trays.csv", out=tmp_path / "run", progress=False, **settings)
+    assert result.posterior["d"].shape == (16, 4, 3)
+    assert (tmp_path / "run" / "figures" / "fit.png").stat().st_size > 10_000
+    assert "<html" in (tmp_path / "run" / "report.html").read_text()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a law of six iterations is asked for more than it has seen
+        ahead = cl.load(tmp_path / "run", PROBLEMS["tray"]).predict(times=[0.2, 1.3])
+    assert ahead.columns[:5].tolist() == ["system", "time", "x", "y", "quantity"]
+    assert len(ahead) == 3 * 2 * 13 * 12
+    assert np.isfinite(ahead["mean"]).all()
 
 
 @pytest.mark.parametrize(("known", "counts"), [(darcy, {60}), (burgers, set(range(50, 101, 10)))])

@@ -13,7 +13,18 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from views import EVIL, MESH, THREE_INPUTS, awkward_names, field_view, log_normal, make_view, surface, without_truth
+from views import (
+    EVIL,
+    MESH,
+    THREE_INPUTS,
+    awkward_names,
+    field_view,
+    log_normal,
+    make_view,
+    moving_view,
+    surface,
+    without_truth,
+)
 
 from closura.show import write_report
 
@@ -134,6 +145,7 @@ RUNS = {
     ),
     "field on a grid": (lambda view: field_view(view, (4, 5)), EVERY),
     "field on triangles": (lambda view: field_view(view, None, MESH), EVERY[1:]),
+    "field that moves": (moving_view, EVERY[1:]),
     "laws of more inputs": (lambda view: replace(view, closures=[surface(), *view.closures, THREE_INPUTS]), EVERY),
     "awkward names": (awkward_names, EVERY),
     "names that look like markup": (renamed, EVERY),

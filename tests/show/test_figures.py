@@ -8,7 +8,18 @@ import numpy as np
 import pytest
 from matplotlib._pylab_helpers import Gcf
 from matplotlib.text import Text
-from views import MESH, PANELS, THREE_INPUTS, VARIANTS, field_view, log_normal, make_view, surface, without_truth
+from views import (
+    MESH,
+    PANELS,
+    THREE_INPUTS,
+    VARIANTS,
+    field_view,
+    log_normal,
+    make_view,
+    moving_view,
+    surface,
+    without_truth,
+)
 
 from closura.show import save_figures, write_report
 from closura.show._figures import FIGURES, checks, closure, fit, hyper_traces, population, posteriors, traces
@@ -190,6 +201,25 @@ def test_fields_show_truth_fit_and_their_difference_with_the_places_of_the_data(
     if change is None:
         difference = panels[2].collections[0].get_array()
         np.testing.assert_allclose(difference, -0.02)
+
+
+@pytest.mark.parametrize("change", [None, without_truth])
+def test_fields_that_move_are_shown_at_three_times_with_the_data_of_each(view, change):
+    made = moving_view(view)
+    panels = [axes for axes in fit(made if change is None else change(made)).axes if axes.get_title()]
+    last = "fit − truth\ntime = 8" if change is None else "width of 95 % band\ntime = 8"
+    assert [axes.get_title() for axes in panels] == ["fit\ntime = 0", "fit\ntime = 4", "fit\ntime = 8", last] * 3
+    seen = [axes.get_lines()[0].get_xydata() for axes in panels[:4]]
+    assert sum(map(len, seen[:3])) == len(made.observations) / len(made.systems)
+    for moment, dots in zip((0.0, 4.0, 8.0), seen):
+        assert np.all(np.abs(8 * dots[:, 0] - moment) <= 2)  # x is an eighth of their time
+    np.testing.assert_array_equal(seen[3], seen[2])
+    field = made.fit_mean[view.spread(3)[0], 0].reshape(made.shape)
+    for axes, moment in zip(panels, (0, 2, 4)):
+        np.testing.assert_allclose(axes.collections[0].get_array(), field[moment])
+    x = made.grid[: 6 * 7, 1].reshape(6, 7)
+    expected = -0.02 * (x - 0.3) if change is None else 0.1 + 0.1 * x
+    np.testing.assert_allclose(panels[3].collections[0].get_array(), expected)
 
 
 @pytest.mark.filterwarnings("error")

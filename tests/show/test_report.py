@@ -8,7 +8,7 @@ from hashlib import sha256
 
 import numpy as np
 import pytest
-from views import EVIL, MESH, field_view, log_normal, make_view, surface, without_truth
+from views import EVIL, MESH, field_view, log_normal, make_view, moving_view, surface, without_truth
 
 from closura.show import FIGURE_NAMES, save_figures, write_report
 from closura.show._payload import drawn, pack
@@ -142,6 +142,7 @@ def test_reports_of_many_systems_and_draws_stay_small(tmp_path):
 def test_what_the_page_cannot_draw_stays_a_picture(view):
     mesh = field_view(view, None, MESH)
     assert "fit" not in drawn(mesh)
+    assert "fit" not in drawn(moving_view(view))
     assert "fit" in drawn(field_view(view, (4, 5)))
     scattered = replace(surface(), grid=surface().grid + np.linspace(0, 0.1, 625)[:, None])
     assert "closure" not in drawn(replace(view, closures=[scattered]))

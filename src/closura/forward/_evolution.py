@@ -1,4 +1,4 @@
-"""Evolution equations as forward models: lines of nodes stepped from snapshot to snapshot, and what misses the equation."""
+"""Evolution equations as forward models: grids of nodes stepped from snapshot to snapshot, and what misses the equation."""
 
 import dataclasses
 from collections.abc import Callable
@@ -12,6 +12,7 @@ from jaxtyping import Array, Float, Int
 
 from ..problem import Adaptive, DataError, Evolution
 from ..problem._closure import Closures
+from ..problem._grid import Derivatives
 from ..problem._integrators import Rhs, State
 from ._adaptive import solve_adaptive
 from ._slopes import time_slopes
@@ -41,14 +42,14 @@ class EvolutionSolver:
 
     def numbers(self, parameters: int) -> int:
         """How many numbers one solve with sensitivities keeps in hand: fields, two derivatives, stages, for each tangent."""
-        return 6 * len(self.problem.state_names) * self.problem.shape[1] * (1 + parameters)
+        return 6 * len(self.problem.state_names) * self.problem.grid.size * (1 + parameters)
 
     def predict(
         self, theta: Float[Array, " parameter"], laws: Closures, where: Stencil
     ) -> Float[Array, " observation"]:
         """Observed quantities of one system at its observation points."""
-        problem, nodes = self.problem, self.problem.shape[1]
-        fields = self._snapshots(theta, laws, jnp.max(where.node) // nodes)
+        problem = self.problem
+        fields = self._snapshots(theta, laws, jnp.max(where.node) // problem.grid.size)
         near = jnp.stack([field.reshape(-1)[where.node] for field in fields], axis=-1)
         return problem.sensors.seen(theta, where.place, where.states(near), where.quantity)
 
@@ -62,7 +63,7 @@ class EvolutionSolver:
         problem = self.problem
         at_sites = problem.at_sites(theta, laws)
 
-        def calls(u: State, ux: State, uxx: State, x: Array, t: Array) -> dict[str, Array]:
+        def calls(u: State, ux: Derivatives, uxx: Derivatives, x: Any, t: Array) -> dict[str, Array]:
             record: dict[str, list[Array]] = {name: [] for name in laws}
             problem.local(theta, laws, record)(u, ux, uxx, x, t)
             return {
@@ -102,20 +103,22 @@ class EvolutionSolver:
         self,
         theta: Float[Array, " parameter"],
         laws: Closures,
-        function: Callable[[Float[Array, " 2"]], Float[Array, " field"]],
-        places: Float[Array, "place 2"],
+        function: Callable[[Float[Array, " axis"]], Float[Array, " field"]],
+        places: Float[Array, "place axis"],
     ) -> Float[Array, "condition field"]:
-        """The equation at any (t, x), for a function that can be differentiated; in the same units."""
-        local = self.problem.local(theta, laws)
-        along_t, along_x = jnp.eye(2)
+        """The equation at any (t, x) or (t, x, y), for a function that can be differentiated; in the same units."""
+        local, grid = self.problem.local(theta, laws), self.problem.grid
+        along_t, *along = jnp.eye(places.shape[-1])
 
-        def pushed(place: Array) -> tuple[Array, Array]:
-            return jax.jvp(function, (place,), (along_x,))
+        def pushed(place: Array, way: Array) -> tuple[Array, Array]:
+            return jax.jvp(function, (place,), (way,))
 
         def imbalance(place: Array) -> Array:
-            _, slope = jax.jvp(function, (place,), (along_t,))
-            (u, ux), (_, uxx) = jax.jvp(pushed, (place,), (along_x,))
-            return slope - jnp.stack(local(tuple(u), tuple(ux), tuple(uxx), place[1], place[0]))
+            _, slope = pushed(place, along_t)
+            twice = [jax.jvp(lambda at, way=way: pushed(at, way), (place,), (way,)) for way in along]
+            first, second = ([part[i][1] for part in twice] for i in (0, 1))
+            u, x = tuple(twice[0][0][0]), grid.place(tuple(place[1:]))
+            return slope - jnp.stack(local(u, grid.paired(first), grid.paired(second), x, place[0]))
 
         return jax.vmap(imbalance)(places) * self._unit()
 
@@ -126,7 +129,7 @@ class EvolutionSolver:
 
     def _snapshots(
         self, theta: Array, laws: Closures, last: Array | None = None
-    ) -> tuple[Float[Array, "time node"], ...]:
+    ) -> tuple[Float[Array, "time *node"], ...]:
         """The fields at the start and at every snapshot; what comes after the snapshot `last` need not be right."""
         problem = self.problem
         start, rhs = problem.start(theta), problem.rate(theta, laws)
@@ -137,7 +140,7 @@ class EvolutionSolver:
         later = self._steps(rhs, start, last if self.backward else None)
         return jax.tree.map(lambda first, rest: jnp.concatenate([first[None], rest]), start, later)
 
-    def _steps(self, rhs: Rhs, start: State, last: Array | None) -> tuple[Float[Array, "time node"], ...]:
+    def _steps(self, rhs: Rhs, start: State, last: Array | None) -> tuple[Float[Array, "time *node"], ...]:
         problem, scheme = self.problem, self.problem.integrator
         stride, t0, dt = problem.stride, problem.span[0], problem.dt
 
@@ -162,25 +165,26 @@ class EvolutionSolver:
 
         return lax.scan(keep, start, jnp.arange(self.count or problem.snapshots, dtype=float))[1]
 
-    def _adaptive(self, rhs: Rhs, start: State) -> tuple[Float[Array, "time node"], ...]:
+    def _adaptive(self, rhs: Rhs, start: State) -> tuple[Float[Array, "time *node"], ...]:
         scheme, times = self.problem.integrator, self.problem.times[: (self.count or self.problem.snapshots) + 1]
         kept = jnp.asarray(times, float)
         return solve_adaptive(scheme, rhs, start, float(times[0]), kept, float(times[-1]), self.backward)  # type: ignore[arg-type]
 
 
 def stencil(
-    problem: Evolution, places: Float[np.ndarray, "system observation 2"], every: tuple[int, int] = (1, 1)
+    problem: Evolution, places: Float[np.ndarray, "system observation axis"], every: tuple[int, ...] | None = None
 ) -> tuple[Int[np.ndarray, "system observation near"], Float[np.ndarray, "system observation near"]]:
-    """Points of the grid that a place (t, x) is read from, and their weights.
+    """Points of the grid that a place (t, x) or (t, x, y) is read from, and their weights.
 
-    The point itself where every place falls on one, else cubic interpolation in time, in x, or in both; from `every` so
-    many-th snapshot and node.
+    Along each axis the point itself where every place falls on one, else cubic interpolation; from `every` so many-th
+    snapshot and node.
     """
-    axes = [_along(places[..., axis], problem, axis, every[axis]) for axis in (0, 1)]
-    (time, time_weight), (x, x_weight) = axes
-    node = time[..., :, None] * problem.shape[1] + x[..., None, :]
-    weight = time_weight[..., :, None] * x_weight[..., None, :]
-    return node.reshape(*places.shape[:-1], -1), weight.reshape(*places.shape[:-1], -1)
+    node, weight = np.zeros((*places.shape[:-1], 1), int), np.ones((*places.shape[:-1], 1))
+    for axis, count in enumerate(problem.shape):
+        at, share = _along(places[..., axis], problem, axis, 1 if every is None else every[axis])
+        node = (node[..., :, None] * count + at[..., None, :]).reshape(*places.shape[:-1], -1)
+        weight = (weight[..., :, None] * share[..., None, :]).reshape(*places.shape[:-1], -1)
+    return node, weight
 
 
 def _along(at: np.ndarray, problem: Evolution, axis: int, every: int) -> tuple[np.ndarray, np.ndarray]:

@@ -49,7 +49,7 @@ def _elliptic(problem: Elliptic, data: Observations) -> tuple[EllipticSolver, St
 
 def _evolution(problem: Evolution, data: Observations) -> tuple[EvolutionSolver, Stencil]:
     where = stencil(problem, data)
-    last = int(np.max(np.asarray(where.node)[data.mask])) // problem.shape[1]
+    last = int(np.max(np.asarray(where.node)[data.mask])) // problem.grid.size
     return EvolutionSolver(problem, count=max(1, last)), where
 
 

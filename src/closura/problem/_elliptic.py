@@ -1,7 +1,6 @@
 """Elliptic problems: a stationary field in the plane, its coefficient with a hole in it."""
 
 import functools
-from collections import namedtuple
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -15,6 +14,7 @@ from ._domain import Domain, Mesh, Predicate, boundary_edges, check_held, dirich
 from ._observe import Observed, Sensors
 from ._parameters import Parameters, Stated, check_name
 from ._shared import (
+    Place,
     ProblemError,
     Record,
     Sigma,
@@ -28,8 +28,6 @@ from ._shared import (
     takes,
     trace,
 )
-
-Place = namedtuple("Place", ("x", "y"))
 
 
 class Elliptic:

@@ -11,6 +11,7 @@ import operator
 from collections.abc import Sequence
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -77,12 +78,17 @@ class Differences:
     back: Float[np.ndarray, "node site"] | None = None
 
     def __call__(
-        self, u: Float[Array, " node"], slopes: tuple[Any, Any] | None = None
-    ) -> tuple[Float[Array, " site"], ...]:
-        """The field at the sites, and its derivatives."""
+        self, u: Float[Array, "*node"], slopes: tuple[Any, Any] | None = None, axis: int = -1
+    ) -> tuple[Float[Array, "*site"], ...]:
+        """The field at the sites, and its derivatives along an axis: the last one, or 0."""
         sites, nodes = self.matrices.shape[1:]
         if self.band is not None and nodes > DENSE:
+            if u.ndim > 1:
+                return jax.vmap(lambda line: self(line, slopes), in_axes=1 + axis, out_axes=1 + axis)(u)
             parts = (u, *(self._shifted(u, matrix, self.band) for matrix in self.matrices))
+        elif u.ndim > 1:
+            # One by one: what the equation does not ask for is then left out of the program.
+            parts = (self.lift(u, axis), *(_product(matrix, u, axis) for matrix in self.matrices))
         else:
             stack = self.matrices if self.values is None else np.concatenate([self.values[None], self.matrices])
             flat = u @ jnp.asarray(stack.reshape(-1, nodes).T, u.dtype)
@@ -92,11 +98,16 @@ class Differences:
             return parts
         low, high = (jnp.asarray(end, u.dtype) for end in np.moveaxis(self.ends, -1, 0))
         given = [low[i] * slopes[0] + high[i] * slopes[1] for i in range(len(low))]
+        given = [more[:, None] for more in given] if u.ndim > 1 and axis == 0 else given
         return (parts[0], *(part + more for part, more in zip(parts[1:], given)))
 
-    def gather(self, rates: Float[Array, " site"]) -> Float[Array, " node"]:
+    def lift(self, u: Float[Array, "*node"], axis: int = -1) -> Float[Array, "*site"]:
+        """A field at the sites along an axis."""
+        return u if self.values is None else _product(self.values, u, axis)
+
+    def gather(self, rates: Float[Array, "*site"], axis: int = -1) -> Float[Array, "*node"]:
         """Rates at the nodes from those at the sites."""
-        return rates if self.back is None else rates @ jnp.asarray(self.back.T, rates.dtype)
+        return rates if self.back is None else _product(self.back, rates, axis)
 
     def _shifted(self, u: Float[Array, " node"], matrix: np.ndarray, band: int) -> Float[Array, " node"]:
         """Inner rows are the same few numbers; the rows next to the ends, where they differ, are small products."""
@@ -110,6 +121,12 @@ class Differences:
         low = u[: 2 * edge] @ jnp.asarray(matrix[:band, : 2 * edge].T, u.dtype)
         high = u[n - 2 * edge :] @ jnp.asarray(matrix[n - band :, n - 2 * edge :].T, u.dtype)
         return jnp.concatenate([low, inner, high])
+
+
+def _product(matrix: np.ndarray, u: Float[Array, "*given"], axis: int) -> Float[Array, "*made"]:
+    """A matrix times all lines of a field along its last axis, or along axis 0."""
+    factor = jnp.asarray(matrix.T, u.dtype)
+    return u @ factor if axis == -1 else factor.T @ u
 
 
 def differences(

@@ -96,6 +96,9 @@ def bundle(what: str, names: tuple[str, ...]) -> Any:
     return kind
 
 
+Place = bundle("x", ("x", "y"))  # in the plane
+
+
 def as_interval(interval: Any, what: str) -> tuple[float, float]:
     try:
         low, high = (float(end) for end in interval)

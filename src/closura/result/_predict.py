@@ -55,8 +55,8 @@ def grid_for(problem: Problem, times: Any, until: float | None) -> tuple[Problem
     longer = extended(problem, max(float(at.max()), until or -np.inf))
     if len(problem.axes) == 1:
         return longer, at[:, None]
-    nodes = np.unique(longer.points[:, 1])
-    return longer, np.stack(np.meshgrid(at, nodes, indexing="ij"), axis=-1).reshape(-1, 2)
+    lines = at, *(np.unique(line) for line in longer.points.T[1:])
+    return longer, np.stack(np.meshgrid(*lines, indexing="ij"), axis=-1).reshape(-1, len(lines))
 
 
 def some_draws(draws: np.ndarray, numbers: int) -> tuple[np.ndarray, np.ndarray]:

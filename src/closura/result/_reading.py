@@ -21,16 +21,17 @@ def reading_error(problem: Problem, data: Observations, fit: np.ndarray, sigma: 
     if not isinstance(problem, Evolution):
         return {}
 
-    def read(every: tuple[int, int]) -> np.ndarray:
+    def read(every: tuple[int, ...]) -> np.ndarray:
         node, weight = in_strip(problem, data.place, every)
         system = np.arange(len(fit))[:, None, None]
         return np.sum(weight * fit[system, data.quantity[..., None], node], axis=-1)
 
-    found, full = {}, read((1, 1))
-    for axis, (name, every) in enumerate(zip(problem.axes, ((2, 1), (1, 2)))):
+    found, full = {}, read((1,) * len(problem.axes))
+    for axis, name in enumerate(problem.axes):
         if problem.shape[axis] < 8 or (problem.periodic[axis] and problem.shape[axis] % 2):
             continue
-        apart = ((read(every) - full) / 15 / sigma)[data.mask]
+        coarser = tuple(2 if other == axis else 1 for other in range(len(problem.axes)))
+        apart = ((read(coarser) - full) / 15 / sigma)[data.mask]
         found[name] = float(np.sqrt(np.mean(apart**2)))
     return found
 

@@ -1,5 +1,9 @@
-"""Solutions over two coordinates: truth, fit, and what lies between them, with the places of the data."""
+"""Solutions over two coordinates: truth, fit, and what lies between them, with the places of the data.
 
+Fields in the plane that change in time are shown at three moments.
+"""
+
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -8,10 +12,11 @@ from matplotlib.figure import Figure, SubFigure
 from matplotlib.tri import Triangulation
 
 from ._forecast_view import Forecast
-from ._view import View, label
+from ._view import View, evenly, label
 
 Over = View | Forecast  # what knows a grid
 Titled = tuple[str, np.ndarray]
+MOMENTS = 3
 SENSOR: dict[str, Any] = {
     "linestyle": "",
     "marker": "o",
@@ -23,23 +28,52 @@ SENSOR: dict[str, Any] = {
 
 def draw_fields(figure: Figure, view: View, pairs: list[tuple[int, int]]) -> None:
     """One row per (system, quantity)."""
+    row = _row if len(view.axes) == 2 else _moments
     for cell, (system, quantity) in zip(np.ravel(figure.subfigures(len(pairs), 1, squeeze=False)), pairs):
-        _row(cell, view, system, quantity)
+        row(cell, view, system, quantity)
+        cell.suptitle(f"system {label(view.systems[system], 24)}", x=0.02, ha="left", fontsize=9)
 
 
 def _row(cell: SubFigure, view: View, system: int, quantity: int) -> None:
     fit, truth = view.fit_mean[system, quantity], None if view.truth_fit is None else view.truth_fit[system, quantity]
-    width = view.fit_high[system, quantity] - view.fit_low[system, quantity]
     alike = [("fit", fit)] if truth is None else [("truth", truth), ("fit", fit)]
     if view.surrogate_fit is not None:
         alike.append(("surrogate", view.surrogate_fit[system, quantity]))
-    last = ("width of 95 % band", width) if truth is None else ("fit − truth", fit - truth)
-    size = np.nanmax(np.abs(last[1])) or 1.0
-    style = {"cmap": "magma", "vmin": 0} if truth is None else {"cmap": "RdBu_r", "vmin": -size, "vmax": size}
+    last, style = _apart(view, system, quantity)
+    places = [_seen(view, system, quantity)] * (len(alike) + 1)
+    draw_row(cell, view, alike, last, style, places, label(view.quantities[quantity], 18))
+
+
+def _moments(cell: SubFigure, view: View, system: int, quantity: int) -> None:
+    """The fit at the first, a middle and the last time, with the data nearest in time; beside it how far off it is at the last."""
+    assert view.shape is not None
+    times, seen = view.grid[:: np.prod(view.shape[1:]), 0], _seen(view, system, quantity)
+    shown = evenly(len(times), MOMENTS)
+    fields = view.fit_mean[system, quantity].reshape(len(times), -1)
+    alike = [(f"fit\n{label(view.axes[0])} = {times[i]:.3g}", fields[i]) for i in shown]
+    (title, apart), style = _apart(view, system, quantity, slice(-fields.shape[1], None))
+    nearest = np.abs(seen[:, :1] - times[shown]).argmin(axis=1)
+    places = [seen[nearest == i, 1:] for i in range(len(shown))]
+    still = replace(view, axes=view.axes[1:], shape=view.shape[1:], grid=view.grid[: fields.shape[1], 1:])
+    last = f"{title}\n{label(view.axes[0])} = {times[-1]:.3g}", apart
+    draw_row(cell, still, alike, last, style, [*places, places[-1]], label(view.quantities[quantity], 18))
+
+
+def _apart(view: View, system: int, quantity: int, points: slice = slice(None)) -> tuple[Titled, dict[str, Any]]:
+    """How far the fit is from the truth, or how well it is known, and colours for it."""
+    fit, low, high = (part[system, quantity, points] for part in (view.fit_mean, view.fit_low, view.fit_high))
+    if view.truth_fit is None:
+        return ("width of 95 % band", high - low), {"cmap": "magma", "vmin": 0}
+    apart = fit - view.truth_fit[system, quantity, points]
+    size = np.nanmax(np.abs(apart)) or 1.0
+    return ("fit − truth", apart), {"cmap": "RdBu_r", "vmin": -size, "vmax": size}
+
+
+def _seen(view: View, system: int, quantity: int) -> np.ndarray:
+    """Places of the data of one quantity of one system."""
     table = view.observations
     mine = table[(table["system"] == view.systems[system]) & (table["quantity"] == view.quantities[quantity])]
-    draw_row(cell, view, alike, last, style, mine[list(view.axes)].to_numpy(), label(view.quantities[quantity], 18))
-    cell.suptitle(f"system {label(view.systems[system], 24)}", x=0.02, ha="left", fontsize=9)
+    return mine[list(view.axes)].to_numpy()
 
 
 def draw_row(
@@ -48,21 +82,23 @@ def draw_row(
     alike: list[Titled],
     last: Titled,
     style: dict[str, Any],
-    places: np.ndarray,
+    places: list[np.ndarray],
     name: str,
 ) -> None:
-    """Fields of one quantity on one scale, beside them another on its own; `places` are those of the data."""
+    """Fields of one quantity on one scale, beside them another on its own; `places` are those of the data in each."""
     panels = cell.subplots(1, len(alike) + 1, squeeze=False, sharex=True, sharey=True)[0]
     values = np.concatenate([field for _, field in alike])
     low, high = np.nanmin(values), np.nanmax(values)
     for axes, (title, field) in zip(panels, alike):
         image = _field(axes, view, field, vmin=low, vmax=high, cmap="viridis")
         axes.set_title(title)
-    cell.colorbar(image, ax=panels[: len(alike)], label=name, fraction=0.05, shrink=0.8)
-    cell.colorbar(_field(panels[-1], view, last[1], **style), ax=panels[-1], fraction=0.1, shrink=0.8)
+    bars = [cell.colorbar(image, ax=panels[: len(alike)], label=name, fraction=0.05, shrink=0.8)]
+    bars += [cell.colorbar(_field(panels[-1], view, last[1], **style), ax=panels[-1], fraction=0.1, shrink=0.8)]
+    for bar in bars:
+        bar.ax.tick_params(labelsize=8)
     panels[-1].set_title(last[0])
-    for axes in panels:
-        axes.plot(*places.T, **SENSOR)
+    for axes, seen in zip(panels, places):
+        axes.plot(*seen.T, **SENSOR)
         axes.set_xlabel(label(view.axes[0]))
         axes.tick_params(labelsize=8)
     panels[0].set_ylabel(label(view.axes[1]))

@@ -86,8 +86,7 @@ def _fields(view: View) -> Figure:
     pairs = [(system, quantity) for system in picked.tolist() for quantity in shown.tolist()]
     said = counted(len(picked), len(view.systems), "system")
     figure = _figure(2.5 * len(pairs) + 0.4, f"Fit to the data ({said}; dots are observations)")
-    if len(view.axes) == 2:
-        draw_fields(figure, view, pairs)
+    draw_fields(figure, view, pairs)
     return figure
 
 

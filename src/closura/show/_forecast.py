@@ -15,6 +15,7 @@ from ._forecast_view import Forecast
 from ._view import counted, evenly, label
 
 PANELS, ROWS = 6, 4
+Spot = tuple[float, ...]  # coordinates in space, of curves over time none
 
 
 @matplotlib.rc_context(STYLE)
@@ -27,10 +28,10 @@ def forecast(view: Forecast) -> Figure:
     rows = ceil(len(panels) / columns)
     said = counted(len({panel[0] for panel in panels}), len(view.systems), "system")
     figure = _figure(2.6 * rows + 1.2, f"Forecast ({said})")
-    for number, (system, quantity, x) in enumerate(panels):
+    for number, (system, quantity, spot) in enumerate(panels):
         axes = figure.add_subplot(rows, columns, number + 1)
-        _curves(axes, view, system, quantity, x)
-        place = "" if x is None else f", {label(view.axes[1])} = {x:.3g}"
+        _curves(axes, view, system, quantity, spot)
+        place = "".join(f", {label(axis)} = {at:.3g}" for axis, at in zip(view.axes[1:], spot))
         axes.set_title(label(view.titles[view.systems.index(system)], 50) + place, loc="left")
         axes.set_ylabel(label(quantity, 18))
         axes.set_xlabel(label(view.axes[0]) if number + columns >= len(panels) else "")
@@ -38,20 +39,21 @@ def forecast(view: Forecast) -> Figure:
     return figure
 
 
-def _panels(view: Forecast) -> list[tuple[str, str, float | None]]:
+def _panels(view: Forecast) -> list[tuple[str, str, Spot]]:
     systems = view.systems[:PANELS]
     quantities = [view.quantities[i] for i in evenly(len(view.quantities), max(1, PANELS // len(systems)))]
     if len(view.axes) == 1:
-        return [(system, quantity, None) for system in systems for quantity in quantities]
-    nodes = np.unique(view.after[view.axes[1]])
-    panels: list[tuple[str, str, float | None]] = []
+        return [(system, quantity, ()) for system in systems for quantity in quantities]
+    panels: list[tuple[str, str, Spot]] = []
     each = max(1, PANELS // (len(systems) * len(quantities)))
     for system in systems:
         # Where it was observed, spread over the field.
-        seen = view.observed[view.observed["system"] == system][view.axes[1]].to_numpy()
-        places = np.unique(np.abs(seen[:, None] - nodes).argmin(axis=1))
-        shown = nodes[places[evenly(len(places), each)]]
-        panels += [(system, quantity, float(x)) for x in shown for quantity in quantities]
+        seen = view.observed[view.observed["system"] == system]
+        lines = [np.unique(view.after[axis]) for axis in view.axes[1:]]
+        nearest = [np.abs(seen[axis].to_numpy()[:, None] - line).argmin(1) for axis, line in zip(view.axes[1:], lines)]
+        places = np.unique(np.stack(nearest, axis=-1), axis=0)
+        shown = places[evenly(len(places), each)]
+        panels += [(system, q, tuple(float(line[i]) for line, i in zip(lines, at))) for at in shown for q in quantities]
     return panels[:PANELS]
 
 
@@ -70,15 +72,15 @@ def _fields(view: Forecast) -> Figure:
         alike = [] if before is None else [("expected of any member", before["mean"].to_numpy())]
         alike.append(("mean", after["mean"].to_numpy()))
         width = ("width of 95 % band", (after["97.5%"] - after["2.5%"]).to_numpy())
-        places = mine[list(view.axes)].to_numpy()
+        places = [mine[list(view.axes)].to_numpy()] * (len(alike) + 1)
         draw_row(cell, view, alike, width, {"cmap": "magma", "vmin": 0}, places, label(quantity, 18))
         cell.suptitle(label(view.titles[view.systems.index(system)], 50), x=0.02, ha="left", fontsize=9)
     return figure
 
 
-def _curves(axes: Axes, view: Forecast, system: str, quantity: str, x: float | None) -> None:
+def _curves(axes: Axes, view: Forecast, system: str, quantity: str, spot: Spot) -> None:
     after, before, mine = (
-        None if table is None else _part(view, table, system, quantity, x)
+        None if table is None else _part(view, table, system, quantity, spot)
         for table in (view.after, view.before, view.observed)
     )
     assert after is not None
@@ -109,10 +111,9 @@ def _curves(axes: Axes, view: Forecast, system: str, quantity: str, x: float | N
     axes.margins(x=0.01)
 
 
-def _part(view: Forecast, table: pd.DataFrame, system: str, quantity: str, x: float | None) -> pd.DataFrame:
+def _part(view: Forecast, table: pd.DataFrame, system: str, quantity: str, spot: Spot) -> pd.DataFrame:
     mine = table[(table["system"] == system) & (table["quantity"] == quantity)]
-    if x is None:
-        return mine
-    nodes = np.unique(view.after[view.axes[1]])
-    near = 0.5 * float(np.diff(nodes).min(initial=np.inf))
-    return mine[np.abs(mine[view.axes[1]] - x) <= near]
+    for axis, at in zip(view.axes[1:], spot):
+        near = 0.5 * float(np.diff(np.unique(view.after[axis])).min(initial=np.inf))
+        mine = mine[np.abs(mine[axis] - at) <= near]
+    return mine
