@@ -161,10 +161,8 @@ def boundaries_of(boundary: Any, axes: int) -> tuple[Ends, ...]:
     names = SPACE[:axes]
     if isinstance(boundary, Mapping):
         if set(boundary) != set(names):
-            raise ProblemError(
-                f"boundary has the keys {', '.join(map(repr, boundary)) or 'of nothing'}; it needs one for each axis: "
-                f"{', '.join(map(repr, names))}"
-            )
+            keys = f"the keys {', '.join(map(repr, boundary))}" if boundary else "no keys"
+            raise ProblemError(f"boundary has {keys}; it needs one for each axis: {', '.join(map(repr, names))}")
         return tuple(ends_of(boundary[name]) for name in names)
     if axes > 1 and isinstance(boundary, tuple):
         raise ProblemError(

@@ -1,6 +1,6 @@
 """Time integrators. Fixed-step ones are (start, step) pairs scanned over the grid; diffrax does the adaptive ones.
 
-State is a tuple of numbers, or of fields along a line; `rhs(t, y)` is the physics of one system. (A tuple, not a vector: in
+State is a tuple of numbers, or of fields on a grid; `rhs(t, y)` is the physics of one system. (A tuple, not a vector: in
 a batch each component is then one contiguous array over chains and systems, which the compiler turns into straight loops.)
 """
 

@@ -17,7 +17,7 @@ Observed = Sequence[str] | str | Mapping[str, Callable[..., Any]] | None
 class Sensors:
     """Observed quantities by name: states themselves, or functions (state, p) or (state, p, place) of them.
 
-    `place` is the time of an ODE; in fields it is (t, x) or (x, y).
+    `place` is the time of an ODE; in fields it is (t, x), (x, y) or (t, x, y).
     """
 
     def __init__(self, observed: Observed, states: tuple[str, ...], parameters: Parameters, axes: int):
