@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from fields import CHANNEL, TRAY
 
 from closura.learning import Settings, SettingsError, make_settings
 from closura.learning._plan import learning_rates
@@ -28,3 +29,9 @@ def test_without_a_surrogate_the_law_learns_all_the_time():
 def test_something_is_left_for_the_law():
     with pytest.raises(SettingsError, match=r"head_start=0.6 and polish=0.5 leave the law nothing of learning; lower"):
         make_settings({"head_start": 0.6, "polish": 0.5})
+
+
+def test_what_chains_see_unless_said():
+    assert make_settings({}).forward == make_settings({}, CHANNEL).forward == "solver"
+    assert make_settings({}, TRAY).forward == "basis"
+    assert make_settings({"forward": "solver"}, TRAY).chains == make_settings({}, CHANNEL).chains

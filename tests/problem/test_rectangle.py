@@ -28,6 +28,13 @@ def make(**changes) -> cl.Evolution:
     return cl.Evolution(options.pop("physics"), **options)
 
 
+def test_cells_unless_said():
+    assert make().grid.shape == (24, 24)
+    assert (
+        make(domain=(0.0, 1.0), physics=lambda u, ux, uxx, x, t, p, f: uxx - f(u), initial=lambda x, p: p.z).cells == 50
+    )
+
+
 BAD = {
     "three intervals": (
         {"domain": ((0.0, 1.0),) * 3},

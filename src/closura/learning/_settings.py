@@ -207,8 +207,10 @@ def make_settings(values: dict[str, Any], problem: Problem | None = None) -> Set
 
     What is not given has the default that suits problem and forward model, in the preset asked for.
     """
-    forward, preset = str(values.get("forward") or "solver"), str(values.get("preset") or "default")
-    axes = () if problem is None else problem.axes
+    preset, axes = str(values.get("preset") or "default"), () if problem is None else problem.axes
+    # In the plane and in time a solver takes hours where a surrogate takes minutes.
+    usual = "basis" if len(axes) > 2 and preset == "default" else "solver"
+    forward = str(values.get("forward") or usual)
     known = _CURVES if len(axes) < 2 else _EVOLUTIONS if "time" in axes else _FIELDS
     if preset == "paper":
         known = PAPER.get("" if problem is None else problem.name, _FIRST)
@@ -216,7 +218,7 @@ def make_settings(values: dict[str, Any], problem: Problem | None = None) -> Set
             raise SettingsError(
                 f"the paper has no forward={forward!r} here; preset='paper' exists for {', '.join(known)}"
             )
-    return checked(Settings, known.get(forward, {}) | values)
+    return checked(Settings, {"forward": forward} | known.get(forward, {}) | values)
 
 
 def checked(kind: type[Model], values: dict[str, Any]) -> Model:

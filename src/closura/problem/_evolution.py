@@ -51,8 +51,8 @@ class Evolution:
     - `boundary`: "periodic", "dirichlet" (ends keep their initial values), "neumann" (no slope), or `Dirichlet(value)` and
       `Neumann(slope)`, one for both ends or a pair (low, high). On a rectangle, one of these for all sides or {"x": ...,
       "y": ...} with pairs in it; a value or slope holds along its whole side, the slope along its axis.
-    - `cells` of equal size, on a rectangle so many along each axis or a pair; nodes are their left ends on a periodic domain,
-      else both ends of the domain count too.
+    - `cells` of equal size, 50 unless said; on a rectangle so many along each axis or a pair, 24 unless said.
+      Nodes are their left ends on a periodic domain, else both ends of the domain count too.
     - `snapshots` after the initial state are kept. Steps of `dt` lie between them; left out, half the largest that is stable
       over two standard deviations of what is believed of the parameters.
     - `scheme`: "spectral" (periodic domains; `dealias=False` saves time, but steep solutions then blow up), "central"
@@ -76,7 +76,7 @@ class Evolution:
         span: tuple[float, float],
         domain: Sequence[Any],
         boundary: Boundary | Mapping[str, Boundary] = "periodic",
-        cells: int | Sequence[int] = 50,
+        cells: int | Sequence[int] | None = None,
         snapshots: int = 40,
         dt: float | None = None,
         scheme: str | None = None,

@@ -15,6 +15,7 @@ from ._shared import Place, ProblemError, as_interval, bundle
 
 SPACE = ("x", "y")
 LEAST = 8  # cells along an axis
+USUAL = 50, 24  # of a line, and along each axis of a rectangle
 Ends = tuple[End | None, End | None]
 Gradient = bundle("ux", SPACE)  # one derivative along each axis
 Derivatives = tuple[Any, ...]  # of each field a number, or a Gradient
@@ -149,6 +150,8 @@ def domains_of(domain: Any) -> tuple[tuple[float, float], ...]:
 
 def cells_of(cells: Any, axes: int) -> tuple[int, ...]:
     """The number of cells along every axis."""
+    if cells is None:
+        return (USUAL[axes - 1],) * axes
     counts = (cells,) * axes if np.ndim(cells) == 0 else tuple(cells)
     if len(counts) != axes or not all(isinstance(count, int | np.integer) for count in counts):
         wanted = "one whole number" + (" for both axes, or a pair (along x, along y)" if axes > 1 else "")
