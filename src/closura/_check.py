@@ -2,6 +2,8 @@
 
 import time
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -60,14 +62,27 @@ def check(problem: Problem, data: Any, *, inputs: Any = None, **settings: Any) -
     check_names(problem)
     chosen = make_settings(settings, problem)
     observations = data if isinstance(data, Observations) else read_table(data, axes=problem.axes, inputs=inputs)
-    run = Run(problem, observations, chosen)
-    prior = collect(run)
+    # Curves are solved sooner than their programs are compiled well; fields are not.
+    with _compiled_quickly() if len(problem.axes) == 1 else nullcontext():
+        run = Run(problem, observations, chosen)
+        prior = collect(run)
+        steps = often_too_long(problem, step_error(run, run.theta()[:, 0]))
+        looks = [*_places(run), *_expected(run), *steps, *confounded(run)]
     facts = [_data(run), *(f"note: {note}" for note in (*run.data.notes, *run.notes)), _cost(run)]
-    steps = often_too_long(problem, step_error(run, run.theta()[:, 0]))
-    looks = [*_places(run), *_expected(run), *steps, *confounded(run)]
     if not looks:
         facts.append("nothing in the way: law and parameters can be told apart, and the priors cover the data")
     return Check(facts, looks, prior)
+
+
+@contextmanager
+def _compiled_quickly() -> Iterator[None]:
+    """Hardly optimised, for programs that run once."""
+    before = jax.config.values["jax_disable_most_optimizations"]
+    jax.config.update("jax_disable_most_optimizations", True)
+    try:
+        yield
+    finally:
+        jax.config.update("jax_disable_most_optimizations", before)
 
 
 def _data(run: Run) -> str:
