@@ -12,10 +12,10 @@ import jax.numpy as jnp
 from _common import heading, side_by_side, table
 
 import closura
+from closura.laws import prepare
 from closura.learning import Run, Schedule, learn, make_settings, sample
-from closura.learning._bilevel import AXIS
-from closura.learning._programs import DRAWS, GROUPS, SAME, Program, _pick, _split, with_weights
-from closura.problem import prepare
+from closura.learning._hypergradients import AXIS
+from closura.learning.algorithm import DRAWS, GROUPS, SAME, Program, _pick, _split, with_weights
 from closura.problems import darcy, mass_damper
 
 CHUNK = 20

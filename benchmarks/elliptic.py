@@ -16,8 +16,7 @@ import numpy as np
 from _common import heading, side_by_side, table
 
 import closura as cl
-from closura.forward import EllipticSolver
-from closura.problem import unit_scaling
+from closura.equations import EllipticSolver, unit_scaling
 from closura.problems import darcy
 
 BATCH = 64

@@ -17,8 +17,8 @@ import numpy as np
 from _common import heading, side_by_side, table
 
 import closura as cl
-from closura.forward import EvolutionSolver
-from closura.problem import Range, prepare, unit_scaling
+from closura.equations import EvolutionSolver, unit_scaling
+from closura.laws import Range, prepare
 
 SYSTEMS = 20
 SCHEMES: dict[str, dict[str, Any]] = {

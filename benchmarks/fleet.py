@@ -15,8 +15,8 @@ import numpy as np
 import pandas as pd
 from _common import command, heading, table
 
+from closura.equations import unit_scaling
 from closura.forward import likelihood
-from closura.problem import unit_scaling
 from closura.problems import mass_damper
 
 MOST = 40

@@ -12,11 +12,11 @@ from _common import heading, side_by_side, table
 
 import closura
 from closura.forward import KINDS
+from closura.laws import prepare
 from closura.learning import Run, Schedule, learn
-from closura.learning._bilevel import Bilevel
-from closura.learning._programs import GROUPS, SAME, Program, with_weights
+from closura.learning._hypergradients import Bilevel
 from closura.learning._settings import make_settings
-from closura.problem import prepare
+from closura.learning.algorithm import GROUPS, SAME, Program, with_weights
 from closura.problems import mass_damper
 from closura.sampling import init, step
 

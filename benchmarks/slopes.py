@@ -14,10 +14,11 @@ import numpy as np
 from _common import heading, table
 
 import closura
-from closura.learning import Run, _bilevel, make_settings
-from closura.learning._bilevel import AXIS, Bilevel
-from closura.learning._programs import _pick
-from closura.problem import prepare
+from closura.laws import prepare
+from closura.learning import Run, make_settings
+from closura.learning import _hypergradients as _bilevel
+from closura.learning._hypergradients import AXIS, Bilevel
+from closura.learning.algorithm import _pick
 from closura.problems import mass_damper
 
 DATA_SEED, PICKS = 10, 8

@@ -1,5 +1,6 @@
 """Fixtures every test may ask for."""
 
+import os
 import sys
 from pathlib import Path
 
@@ -17,7 +18,8 @@ def float64():
 @pytest.fixture(autouse=True, scope="session")
 def compiled_once():
     """Many tests compile the same program: let them share it, also between workers and from run to run."""
-    jax.config.update("jax_compilation_cache_dir", str(Path(__file__).parent.parent / ".pytest_cache" / "compiled"))
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    jax.config.update("jax_compilation_cache_dir", str(home / "closura" / "compiled"))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 
 

@@ -8,8 +8,7 @@ import jax.random as jr
 import numpy as np
 
 import closura as cl
-from closura.forward import EllipticSolver
-from closura.problem import unit_scaling
+from closura.equations import EllipticSolver, unit_scaling
 
 THETA = np.array([0.4, -0.3])
 

@@ -9,7 +9,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 import closura as cl
-from closura.problem import Closure, Scaling
+from closura.laws import Closure, Scaling
 
 FLAGS = ("odd", "even", "zero_at_origin", "positive", "increasing", "dissipative")
 CONTRADICTIONS = [{"odd", "even"}, {"odd", "positive"}, {"even", "increasing"}, {"even", "dissipative"}]

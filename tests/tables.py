@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from closura.problem._observations import DataError, Observations, read_table
+from closura.data._observations import DataError, Observations, read_table
 
 ARRAYS = ("time", "quantity", "value", "sigma", "mask")
 

@@ -14,13 +14,13 @@ from typer.testing import CliRunner
 import closura
 from closura import MLP, Observations
 from closura.cli import _main, _options
+from closura.equations import as_seen
 from closura.learning import Run, Settings, make_settings
-from closura.learning._programs import Log
 from closura.learning._settings import _CURVES, _EVOLUTIONS, _FIELDS
-from closura.problem import as_seen
+from closura.learning.algorithm import Log
 from closura.problems import mass_damper
-from closura.result import collect
-from closura.result._folder import FILES
+from closura.runs import collect
+from closura.runs._folder import FILES
 from closura.track import JsonLines
 
 ROOT = Path(__file__).parent.parent

@@ -12,10 +12,11 @@ import equinox as eqx
 import jax
 import numpy as np
 
-from .diagnose import confounded
+from .data import Observations, read_table
+from .diagnose import confounded, often_too_long, step_error
+from .equations import Problem
 from .learning import Run, make_settings
-from .problem import Observations, Problem, read_table
-from .result import FolderError, Result, check_names, collect, often_too_long, step_error
+from .runs import FolderError, Result, check_names, collect
 
 LEAST_SHARE = 0.02  # of the span that data should cover
 

@@ -9,10 +9,11 @@ from typing import Any
 import jax
 import numpy as np
 
+from .data import DataError, Observations, read_table
 from .diagnose import Truth
+from .equations import Problem
 from .learning import Run, cores, drive, make_settings
-from .problem import DataError, Observations, Problem, read_table
-from .result import (
+from .runs import (
     FolderError,
     Result,
     check,

@@ -7,9 +7,9 @@ import pytest
 from springs import PROBLEM, fleet
 
 from closura.cli._problem_file import from_file
+from closura.data import read_table
 from closura.learning import Run, Settings
-from closura.problem import read_table
-from closura.result import claim, collect, save
+from closura.runs import claim, collect, save
 
 pytestmark = [pytest.mark.xdist_group("predict-cli"), pytest.mark.usefixtures("hardly_optimised")]
 

@@ -5,10 +5,10 @@ import pandas as pd
 import pytest
 from scipy.special import ndtr
 
+from closura.data import Observations
 from closura.diagnose import check_table, remarks
 from closura.diagnose._checks import _of_unit_size, autocorrelation, chi_square, holm, largest, pattern
-from closura.diagnose._neighbours import neighbours
-from closura.problem import Observations
+from closura.diagnose._residual_pairs import neighbours
 
 
 def observations(systems, places, quantities=1, axes=("time",)):

@@ -11,7 +11,7 @@ from fields import CHANNEL, ROCK
 
 import closura as cl
 from closura.forward import Units, likelihood, trainable
-from closura.forward._surrogate import KINDS
+from closura.forward.surrogates._surrogate import KINDS
 
 pytestmark = pytest.mark.usefixtures("float64")
 TIMES = {"on": [0.4, 1.2, 2.0], "off": [0.43, 1.21, 1.97]}
@@ -93,7 +93,7 @@ def test_surrogates_see_what_solutions_show(kind):
 def test_functions_of_fields(problem, places):
     squared = type(problem).__new__(type(problem))
     squared.__dict__.update(problem.__dict__)
-    from closura.problem._observe import Sensors
+    from closura.equations._observe import Sensors
 
     squared.sensors = Sensors({"power": lambda s, p, at: s.u**2 + at[0]}, problem.state_names, problem.parameters, 2)
     frame = pd.DataFrame(places, columns=list(problem.axes)).assign(system="a")

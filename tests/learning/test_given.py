@@ -8,9 +8,10 @@ import pandas as pd
 import pytest
 
 import closura as cl
+from closura.data import read_table
+from closura.equations import as_seen
 from closura.forward import likelihood
 from closura.learning import Run, Settings
-from closura.problem import as_seen, read_table
 
 pytestmark = pytest.mark.usefixtures("hardly_optimised")
 SMALL = {"chains": 16, "groups": 2, "iterations": 6, "chunk": 3, "settle": 4, "draws": 4, "thin": 1, "extend": 0}

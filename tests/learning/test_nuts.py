@@ -6,10 +6,10 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 
+from closura.equations import unit_scaling
 from closura.forward import likelihood
 from closura.learning import Run, Settings
 from closura.population import Phi, log_prior, population
-from closura.problem import unit_scaling
 from closura.problems import mass_damper
 
 NUTS_CHAINS, NUTS_DRAWS = 4, 1500

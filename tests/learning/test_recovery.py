@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from closura.diagnose import closure_mse_visited, theta_scores
+from closura.equations import unit_scaling
 from closura.learning import Run, Settings
-from closura.problem import unit_scaling
 from closura.problems import mass_damper
 
 

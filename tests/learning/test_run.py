@@ -5,10 +5,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from closura.data import read_table
+from closura.equations import ODE, Adaptive
+from closura.laws import MLP
 from closura.learning import Run, Settings, SettingsError, make_settings
-from closura.problem import MLP, ODE, Adaptive, Positive, read_table
+from closura.parameters import Positive
 from closura.problems import mass_damper
-from closura.result import restore, store
+from closura.runs import restore, store
 
 pytestmark = pytest.mark.usefixtures("hardly_optimised")
 

@@ -5,8 +5,9 @@ import pandas as pd
 import pytest
 
 import closura as cl
+from closura.data import read_table
+from closura.equations import as_seen
 from closura.learning import Run, Settings
-from closura.problem import as_seen, read_table
 
 pytestmark = pytest.mark.usefixtures("hardly_optimised")
 SYSTEMS, TIMES, SIGMA = 6, np.linspace(0.5, 4.0, 4), 0.2

@@ -7,11 +7,11 @@ import pytest
 
 import closura as cl
 from closura.forward import KINDS
+from closura.laws import prepare
 from closura.learning import Run
 from closura.learning._settings import SettingsError, make_settings
-from closura.problem import prepare
 from closura.problems import burgers, darcy, mass_damper
-from closura.result import collect, restore, store
+from closura.runs import collect, restore, store
 
 pytestmark = pytest.mark.usefixtures("hardly_optimised")
 

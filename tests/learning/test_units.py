@@ -8,12 +8,12 @@ import pandas as pd
 import pytest
 
 import closura as cl
-from closura.forward import Solver
-from closura.forward._elliptic import EllipticSolver
+from closura.equations import Solver
+from closura.equations.elliptic._solver import EllipticSolver
 from closura.learning import Run, Settings
-from closura.learning._bilevel import begin, improve
-from closura.learning._plan import make_plan
-from closura.learning._start import pace_of, start_laws
+from closura.learning._hypergradients import begin, improve
+from closura.learning._initialise import pace_of, start_laws
+from closura.learning._schedule import make_plan
 
 SMALL = cl.MLP(width=8, depth=2)
 

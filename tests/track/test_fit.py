@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import closura as cl
-from closura.learning._programs import Log
+from closura.learning.algorithm import Log
 from closura.problems import mass_damper
 
 pytestmark = [pytest.mark.usefixtures("hardly_optimised"), pytest.mark.xdist_group("track")]

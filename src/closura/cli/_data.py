@@ -8,10 +8,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from ..data import DataError, Observations, read_table
 from ..diagnose import Truth
-from ..problem import MLP, DataError, Observations, Problem, ProblemError, as_seen, read_table
+from ..equations import Problem, ProblemError, as_seen
+from ..laws import MLP
 from ..problems import BuiltIn
-from ..result import FolderError, write_whole
+from ..runs import FolderError, write_whole
 from ._options import Context, UsageError, built_in
 from ._problem_file import from_file
 

@@ -17,11 +17,12 @@ import typer
 from .._check import check as check_fleet
 from .._fit import fit as fit_fleet
 from .._fit import use_cores
-from ..learning import SettingsError, make_settings
-from ..learning._settings import checked
-from ..problem import DataError, ProblemError
+from ..data import DataError
+from ..equations import ProblemError
+from ..learning import SettingsError, checked, make_settings
+from ..posterior import LawError
 from ..problems import BUILT_IN
-from ..result import FolderError, LawError, LoadError, export_from, find_checkpoint, holds_run
+from ..runs import FolderError, LoadError, export_from, find_checkpoint, holds_run
 from ..track import TrackerError
 from ._data import load_task, write_simulation
 from ._options import Context, UsageError, built_in, choose

@@ -7,8 +7,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from ..learning import Settings, SettingsError
-from ..learning._settings import Given, checked, help_of, unknown
+from ..learning import Given, Settings, SettingsError, checked, help_of, unknown
 
 
 class UsageError(ValueError):

@@ -6,8 +6,9 @@ from typing import Any
 
 import typer
 
-from ..problem import DataError, read_table
-from ..result import Fleet, LoadError, check_out, forecast_view, load, save_predictions
+from ..data import DataError, read_table
+from ..predict import Fleet, check_out, forecast_view, save_predictions
+from ..runs import LoadError, load
 from ._data import load_problem
 from ._options import Context
 

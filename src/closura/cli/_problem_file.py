@@ -6,7 +6,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from ..problem import Problem, ProblemError
+from ..equations import Problem, ProblemError
 from ._options import UsageError
 
 

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from ..problem import Observations
-from ._neighbours import Neighbours, neighbours
+from ..data import Observations
+from ._residual_pairs import Neighbours, neighbours
 
 ALPHA = 0.02  # of all checks of a level together; a healthy fleet has something said against it more seldom
 # How far from what replicated data give it must be to matter: with very many observations anything is significant.

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from ..problem import Observations
+from ..data import Observations
 
 NAMED = 5
 SYSTEMATIC = ("autocorrelation", "pattern")

@@ -9,10 +9,10 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
-from ..problem import DataError, Observations, Problem, ProblemError
-from ._methods import solver, stencil
-from ._noise import FAMILIES, Family, Fit
-from ._surrogate import KINDS, surrogate
+from ..data import DataError, Observations
+from ..equations import Problem, ProblemError, solver, stencil
+from .noise._noise import FAMILIES, Family, Fit
+from .surrogates._surrogate import KINDS, surrogate
 
 
 class Likelihood(eqx.Module):

@@ -17,13 +17,30 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding
 from jaxtyping import Array
 
+from ..data import Observations
+from ..equations import Problem, as_seen
 from ..forward import Fit, Likelihood, likelihood, trainable, unknown_noise
+from ..laws import Range, prepare
 from ..population import Sharing, normal, population, uniforms
-from ..problem import Observations, Problem, Range, as_seen, prepare
 from ..sampling import BLOCKS, Ensemble, convergence, factors, init
-from ._bilevel import AXIS, begin
-from ._plan import adaptations, learning_rates, make_plan, temperatures
-from ._programs import (
+from ._hypergradients import AXIS, begin
+from ._initialise import (
+    SURVEY_POINTS,
+    check_blocks,
+    check_physics,
+    device_count,
+    effects_of,
+    finite_rows,
+    outside_share,
+    pace_of,
+    start_laws,
+    start_surrogate,
+    table_range,
+)
+from ._schedule import adaptations, learning_rates, make_plan, temperatures
+from ._settings import Settings
+from ._stuck_chains import rescued
+from .algorithm import (
     DRAWS,
     GROUPS,
     SAME,
@@ -37,21 +54,6 @@ from ._programs import (
     views_of,
     weights_of,
     with_weights,
-)
-from ._rescue import rescued
-from ._settings import Settings
-from ._start import (
-    SURVEY_POINTS,
-    check_blocks,
-    check_physics,
-    device_count,
-    effects_of,
-    finite_rows,
-    outside_share,
-    pace_of,
-    start_laws,
-    start_surrogate,
-    table_range,
 )
 
 DIAGNOSED_NUMBERS = 3_000_000

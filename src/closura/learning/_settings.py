@@ -6,7 +6,7 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from ..problem import Problem
+from ..equations import Problem
 from ..sampling import BLOCKS
 
 Model = TypeVar("Model", bound=BaseModel)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ..problem import Parameters
+from ..parameters import Parameters
 from ._population import Correlated, Diagonal, Effects, Independent
 
 

@@ -10,9 +10,10 @@ import jax.random as jr
 import numpy as np
 import pandas as pd
 
+from ..data import Observations
 from ..diagnose import Truth
-from ..forward import solver
-from ..problem import Known, Observations, Problem, unit_scaling
+from ..equations import Problem, solver, unit_scaling
+from ..laws import Known
 
 
 @dataclass(frozen=True, eq=False)

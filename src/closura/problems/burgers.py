@@ -12,7 +12,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..problem import MLP, Evolution, Positive, Real
+from ..equations import Evolution
+from ..laws import MLP
+from ..parameters import Positive, Real
 from ._built_in import BuiltIn
 
 CELLS, SNAPSHOTS, END = 50, 40, 0.5

@@ -13,7 +13,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..problem import MLP, Elliptic, Real, Rectangle
+from ..equations import Elliptic, Rectangle
+from ..laws import MLP
+from ..parameters import Real
 from ._built_in import BuiltIn
 
 NODES = 50

@@ -11,7 +11,9 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from ..problem import MLP, ODE, Leapfrog, Positive, Real
+from ..equations import ODE, Leapfrog
+from ..laws import MLP
+from ..parameters import Positive, Real
 from ._built_in import BuiltIn
 
 

@@ -17,8 +17,8 @@ from ._mala import init as init
 from ._mala import jump as jump
 from ._mala import renew as renew
 from ._mala import step as step
-from ._turns import factors as factors
-from ._turns import turns as turns
-from ._ways import cholesky as cholesky
-from ._ways import ensemble_covariance as ensemble_covariance
-from ._ways import identity_like as identity_like
+from ._preconditioner import cholesky as cholesky
+from ._preconditioner import ensemble_covariance as ensemble_covariance
+from ._preconditioner import identity_like as identity_like
+from ._sweep import factors as factors
+from ._sweep import turns as turns

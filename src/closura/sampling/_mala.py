@@ -24,7 +24,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Key, PRNGKeyArray, Shaped
 
 from ..population import normal, uniforms
-from ._ways import EVERYWHERE, Ways
+from ._preconditioner import EVERYWHERE, Ways
 
 TARGET_ACCEPTANCE = 0.574
 GroupKeys = Key[Array, " group"]

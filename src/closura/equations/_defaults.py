@@ -1,0 +1,74 @@
+"""Priors nobody stated: from the data where they tell a scale, and said aloud in any case."""
+
+import copy
+import dataclasses
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from ..data import Observations
+from ..parameters import Interval, Parameter, Parameters, Positive, Real
+from .ode._ode import ODE
+
+
+def with_defaults(problem: Any, data: Observations) -> Parameters:
+    """The parameters of a problem; those of which nothing is stated, and which are where an observed state begins, take their
+    scale from the first observations."""
+    parameters = problem.parameters
+    silent = [name for name, kind in parameters.kinds.items() if kind.silent and not isinstance(kind, Interval)]
+    if not silent:
+        return parameters
+    began, kinds, notes = _beginnings(problem, data), dict(parameters.kinds), []
+    for name in silent:
+        found = _scaled(kinds[name], *began[name]) if name in began else None
+        kinds[name] = kinds[name] if found is None else found
+        kind, source = kinds[name], "no prior stated" if found is None else "from the first observations"
+        about = (
+            f"{kind.guess:.3g}, give or take a factor of {np.exp(kind.width):.2g}"
+            if isinstance(kind, Positive)
+            else f"{kind.guess:.3g} ± {kind.width:.2g}"
+        )
+        notes.append(f"{name} is taken to be about {about} ({source})")
+    made = copy.copy(parameters)
+    made.kinds, made.notes = kinds, ("; ".join(notes) + "; guess= or prior= say better",)
+    return made
+
+
+def _scaled(kind: Parameter, first: np.ndarray, every: np.ndarray) -> Parameter | None:
+    """A kind of parameter about where systems began; how far from there, all values together tell."""
+    if isinstance(kind, Positive):
+        positive = first[first > 0]
+        return dataclasses.replace(kind, guess=float(np.median(positive))) if positive.size else None
+    width = float(max(2 * np.std(first), np.std(every)))
+    if not (isinstance(kind, Real) and width > 0):
+        return None
+    own = kind.spread != 0.5 * kind.width
+    return Real(
+        guess=float(np.median(first)),
+        width=width,
+        spread=kind.spread if own else 0.5 * width,
+        spread_width=kind.spread_width,
+        shared=kind.shared,
+    )
+
+
+def _beginnings(problem: Any, data: Observations) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Parameters that are the initial value of an observed state: its first observations, one a system, and all of them."""
+    parameters, columns = problem.parameters, problem.sensors.columns
+    if not isinstance(problem, ODE) or columns is None:
+        return {}
+    random = np.random.default_rng(0).normal(size=(3, len(parameters)))
+    theta = jnp.asarray(parameters.middle + np.pad(random, ((0, 0), (0, parameters.width - len(parameters)))), float)
+    starts = np.asarray([problem.start(row) for row in theta], float)
+    physical = np.asarray(parameters.to_physical(theta), float)
+    found = {}
+    for j, name in enumerate(parameters.names):
+        same = np.flatnonzero(np.all(np.isclose(starts, physical[:, [j]], rtol=1e-5), axis=0))
+        seen = np.flatnonzero(np.isin(columns, same[:1]))
+        here = data.mask & np.isin(data.quantity, seen)
+        if seen.size and here.any():
+            observed = here.any(axis=1)
+            first = data.value[np.arange(len(here)), np.argmax(here, axis=1)][observed]
+            found[name] = first, data.value[here]
+    return found

@@ -1,0 +1,211 @@
+"""What every kind of problem checks when it is made: its laws, and what the user's functions return."""
+
+import inspect
+from collections import namedtuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ..laws import ClosureSpec, Known, KnownClosure, Scaling
+from ..parameters import LogNormal, Parameters, check_name
+
+Record = dict[str, list[Array]]
+
+
+Sigma = float | LogNormal | Mapping[str, float | LogNormal] | None
+NOISES = ("normal", "lognormal", "student")
+
+
+class ProblemError(ValueError):
+    """The problem as written cannot be solved; the message says what to change."""
+
+
+def as_noise(noise: Any, sigma: Any) -> tuple[str, Any]:
+    """The family of the noise and its size, or a message what they may be."""
+    if noise not in NOISES:
+        raise ProblemError(f"noise={noise!r} must be one of {', '.join(map(repr, NOISES))}")
+    for size in sigma.values() if isinstance(sigma, Mapping) else (sigma,):
+        number = isinstance(size, int | float | np.number) and 0 < size < np.inf
+        if not (size is None or isinstance(size, LogNormal) or number):
+            raise ProblemError(
+                f"sigma={size!r} must be a positive number, a prior cl.LogNormal(...) to have it inferred, or nothing"
+            )
+    return noise, sigma
+
+
+def as_covariates(covariates: Any, parameters: Parameters) -> dict[str, tuple[str, ...]]:
+    """Columns that shift the population mean of each parameter, by its name."""
+    found = {name: as_columns(columns) for name, columns in dict(covariates or {}).items()}
+    for name in found:
+        if name not in parameters.names:
+            raise ProblemError(
+                f"covariates are of parameters that are inferred, and {name!r} is none; those are {', '.join(parameters.names)}"
+            )
+        if parameters.kinds[name].shared:
+            raise ProblemError(f"{name!r} is shared: covariates shift parameters that differ; drop one of the two")
+    return found
+
+
+def as_columns(names: Any) -> tuple[str, ...]:
+    return (names,) if isinstance(names, str) else tuple(names)
+
+
+def unit_scaling(inputs: int) -> Scaling:
+    return Scaling(jnp.zeros(inputs), jnp.ones(inputs), jnp.ones(()))
+
+
+def named_closures(closure: Any) -> dict[str, ClosureSpec]:
+    """Closures by name; a single one is called f."""
+    if closure is None:
+        return {}
+    closures = dict(closure) if isinstance(closure, Mapping) else {"f": closure}
+    for name, spec in closures.items():
+        check_name(name, "closure")
+        if not isinstance(spec, ClosureSpec):
+            raise ProblemError(f"closure {name!r} is {spec!r}; use cl.MLP(...) or cl.Known(function)")
+    return closures
+
+
+def as_names(names: Sequence[str] | str, what: str) -> tuple[str, ...]:
+    """One name or several, each fit to be written after a dot."""
+    found = (names,) if isinstance(names, str) else tuple(names)
+    for name in found:
+        check_name(name, what)
+    return found
+
+
+def bundle(what: str, names: tuple[str, ...]) -> Any:
+    """A tuple whose parts have names, and that says so where it is taken for a number."""
+    kind: Any = namedtuple(what, names)  # type: ignore[misc]
+    apart = f"{', '.join(names)} = {what}" if len(names) > 1 else f"{names[0]} = {what}[0]"
+    said = f"`{what}` is not a number, it holds {len(names)} ({', '.join(names)}); write `{apart}` first, or {what}.{names[0]}"
+
+    def refuse(*_: Any) -> Any:
+        raise TypeError(said)
+
+    for operation in ("add", "sub", "mul", "truediv", "pow"):
+        setattr(kind, f"__{operation}__", refuse)
+        setattr(kind, f"__r{operation}__", refuse)
+    for operation in ("neg", "abs", "float"):
+        setattr(kind, f"__{operation}__", refuse)
+    return kind
+
+
+Place = bundle("x", ("x", "y"))  # in the plane
+
+
+def as_interval(interval: Any, what: str) -> tuple[float, float]:
+    try:
+        low, high = (float(end) for end in interval)
+    except (TypeError, ValueError):
+        raise ProblemError(f"{what}={interval!r} must be two numbers, (start, end)") from None
+    if not low < high:
+        raise ProblemError(f"{what} {tuple(interval)} must run forward: (start, end) with start < end")
+    return low, high
+
+
+def check_times(span: tuple[float, float], dt: float) -> None:
+    """Raise if the precision in use cannot tell one step's time from the next."""
+    kind = np.finfo(jnp.result_type(float))
+    length, far = span[1] - span[0], max(abs(span[0]), abs(span[1]))
+    # Rounding by a thousandth of a step is harmless. A long record that starts near zero may round more: nothing helps.
+    apart, least = float(kind.eps) * far, 1000 if far > 2 * length else 10
+    if dt < least * apart:
+        raise ProblemError(
+            f"times near {far:.4g} are {apart:.2g} apart in {kind.dtype}, too coarse for steps of {dt:.4g}; measure "
+            f"time from the start of the record, in the data too (span=(0.0, {length:.6g})), take fewer steps, or compute "
+            "in double precision (--float64, or jax.config.update('jax_enable_x64', True))"
+        )
+
+
+def takes(function: Callable[..., Any], count: int) -> bool:
+    """Whether a function can be called with so many arguments."""
+    arguments = inspect.signature(function).parameters.values()
+    return len(arguments) >= count or any(a.kind is a.VAR_POSITIONAL for a in arguments)
+
+
+def stand_ins(closures: Mapping[str, ClosureSpec]) -> dict[str, KnownClosure]:
+    """Laws that return their first input."""
+    return {name: KnownClosure(Known(_first, spec.inputs)) for name, spec in closures.items()}
+
+
+def trace(probe: Callable[..., Any], parameters: int, numbers: int, what: str) -> None:
+    """Trace the user's functions once, probe(theta, *numbers), so that bad shapes fail here and not inside a solver."""
+    # Shapes only: making a problem must not start JAX, the number of devices may still be chosen after it.
+    number = jax.ShapeDtypeStruct((), jnp.result_type(float))
+    theta = jax.ShapeDtypeStruct((parameters,), number.dtype)
+    try:
+        jax.eval_shape(probe, theta, *[number] * numbers)
+    except ProblemError:
+        raise
+    except jax.errors.TracerBoolConversionError as error:
+        do = "branches on a value with `if`, `and`, `min` or the like; write jnp.where(condition, this, that)"
+        raise ProblemError(f"{what} {do}") from error
+    except (jax.errors.TracerArrayConversionError, jax.errors.ConcretizationTypeError) as error:
+        do = (
+            "uses a function of NumPy or math; take the one of jax.numpy instead: `import jax.numpy as jnp`, jnp.exp(u)"
+        )
+        raise ProblemError(f"{what} {do}") from error
+    except Exception as error:
+        raise ProblemError(f"{what} failed: {type(error).__name__}: {error}") from error
+
+
+COUNTS = {4: "three arguments; the law is the fourth", 7: "six arguments; the law is the seventh"}
+
+
+def check_called(record: Record, single: bool, takes_law: bool, signature: str) -> None:
+    """Raise if a closure was never called; `signature` is the function as it should be written, like physics(t, ..., f)."""
+    idle = [name for name, calls in record.items() if not calls]
+    if idle:
+        call = "f(...)" if single else f"f.{idle[0]}(...)"
+        hint = "" if takes_law else f" (it takes {COUNTS[signature.count(',') + 1]})"
+        raise ProblemError(
+            f"the {signature.split('(')[0]} never calls the closure {', '.join(map(repr, idle))}{hint}; write {signature} with "
+            f"{call} in it, or leave the closure out"
+        )
+
+
+def named_inputs(
+    closures: Mapping[str, ClosureSpec], names: Sequence[str], call: Callable[[Record, Float[Array, " name"]], Any]
+) -> dict[str, tuple[str, ...]]:
+    """What each law is a function of: call(record, numbers), with a number of its own for each name, tells by what it hands
+    to the law. What is none of these is called `input`."""
+    record: Record = {name: [] for name in closures}
+    numbers = jnp.asarray(np.random.default_rng(0).uniform(0.3, 0.7, len(names)), float)
+    call(record, numbers)
+    known = dict(zip(np.asarray(numbers).tolist(), names))
+    found = {}
+    for law, calls in record.items():
+        seen = [tuple(known.get(value, "") for value in row) for row in np.concatenate(calls).tolist()]
+        plain = ["input"] if len(seen[0]) == 1 else [f"input {i + 1}" for i in range(len(seen[0]))]
+        found[law] = tuple(n if n and all(row[i] == n for row in seen) else plain[i] for i, n in enumerate(seen[0]))
+    return found
+
+
+def scalars(values: Any, what: str, names: tuple[str, ...]) -> tuple[Array, ...]:
+    """One scalar a name, or a message that says what came instead."""
+    count = len(names)
+    wanted = f"{count} number{'s' * (count > 1)} ({', '.join(names)})"
+    if values is None:
+        raise ProblemError(f"{what} must return {wanted}, it returned nothing; is there a `return`?")
+    parts = (
+        list(values)
+        if isinstance(values, tuple | list)
+        else [values]
+        if jnp.ndim(values) == 0
+        else list(jnp.asarray(values))
+    )
+    if len(parts) != count:
+        raise ProblemError(f"{what} must return {wanted}, it returned {len(parts)}")
+    for name, part in zip(names, parts):
+        if jnp.shape(part) != ():
+            raise ProblemError(f"{what} must return {wanted}; its {name!r} has shape {jnp.shape(part)}")
+    return tuple(jnp.asarray(part, float) for part in parts)
+
+
+def _first(*x: Any) -> Any:
+    return x[0]

@@ -1,0 +1,1 @@
+"""Elliptic equations in the plane."""

@@ -1,0 +1,1 @@
+"""Evolution equations on an interval or a rectangle."""

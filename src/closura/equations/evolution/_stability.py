@@ -1,0 +1,168 @@
+"""What an evolution equation bears: the largest step that is stable, and whether a circle joins its ends."""
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jaxtyping import Array, Float
+
+from ...laws import Closures
+from .._shared import ProblemError, unit_scaling
+from ._schemes import Dirichlet, differences
+
+NOT_FINITE = (
+    "the equation is not finite at the initial state; look for a division by zero or a root of a negative number in physics "
+    "and initial, at the parameters' guesses and two standard deviations to either side (a parameter that must be positive "
+    "is a cl.Positive)"
+)
+
+
+def stable_step(problem: Any, laws: Closures, theta: Float[Array, "*draw parameter"]) -> float:
+    """The largest step of RK4 that is stable about the initial state, for these laws and all of these parameters."""
+    rates = frozen_rates if problem.grid.plane else line_rates
+    with jax.ensure_compile_time_eval():
+        at = jnp.asarray(theta, float).reshape(-1, problem.parameters.width)
+        return min(largest_stable_step(modes) for modes in rates(problem, laws, at))
+
+
+def line_rates(problem: Any, laws: Closures, theta: Float[Array, "draw parameter"]) -> np.ndarray:
+    """(draw, mode): how fast modes about the initial state grow, from all of the linearised equation."""
+    size = len(problem.state_names) * problem.grid.size
+
+    def linearised(theta: Float[Array, " parameter"]) -> Float[Array, "..."]:
+        """How the rates change with the fields, at the start: (field, *node, field, *node)."""
+        rhs, begin = problem.rate(theta, laws), jnp.asarray(problem.span[0], float)
+        return jax.jacfwd(lambda y: jnp.stack(rhs(begin, tuple(y))))(jnp.stack(problem.start(theta)))
+
+    matrices = np.asarray(jax.jit(jax.vmap(linearised))(theta), float)
+    if not np.isfinite(matrices).all():
+        raise ProblemError(NOT_FINITE)
+    return np.stack([np.linalg.eigvals(matrix.reshape(size, size)) for matrix in matrices])
+
+
+def largest_stable_step(rates: np.ndarray) -> float:
+    """The largest step at which RK4 damps what the equation damps, for linear modes exp(rate t).
+
+    Its limit is 2.78 for a rate on the negative real axis and 2.83 on the imaginary one. Modes that grow by themselves may.
+    """
+    radius = np.abs(rates).max()
+    if radius == 0:
+        return math.inf
+    steps = np.geomspace(1e-2, 1e3, 4000) / radius
+    z = steps[:, None] * rates
+    factor = np.abs(1 + z * (1 + z / 2 * (1 + z / 3 * (1 + z / 4))))
+    unstable = np.any(factor > 1.001 * np.exp(np.clip(z.real, 0.0, 50.0)), axis=1)
+    return float(steps[max(np.argmax(unstable) - 1, 0)]) if unstable.any() else math.inf
+
+
+def frozen_rates(problem: Any, laws: Closures, theta: Float[Array, "draw parameter"]) -> list[np.ndarray]:
+    """Of each draw how fast modes about the initial state grow, at each place as if its coefficients were everywhere.
+
+    All of a linearised equation in the plane has too many modes. Of what each place has, the extremes of every coefficient
+    are looked at, and some places more; of the waves along each axis, the extremes of every derivative, and some more.
+    """
+    waves = _crossed([_some_waves(line, problem.scheme, problem.order) for line in problem.grid.lines])
+    found = []
+    for part in np.asarray(jax.jit(jax.vmap(lambda one: _coefficients(problem, laws, one)))(theta), float):
+        if not np.isfinite(part).all():
+            raise ProblemError(NOT_FINITE)
+        flat = part.reshape(len(part), -1)
+        some = np.unique([*flat.argmin(axis=0), *flat.argmax(axis=0), *np.linspace(0, len(flat) - 1, 50).astype(int)])
+        rates = np.linalg.eigvals(np.einsum("scij,wc->swij", part[some], waves)).ravel()
+        # Of rates in about the same direction the largest decides.
+        order = np.lexsort((-np.abs(rates), np.round(np.angle(rates), 2)))
+        found.append(rates[order[np.unique(np.round(np.angle(rates), 2)[order], return_index=True)[1]]])
+    return found
+
+
+def _coefficients(problem: Any, laws: Closures, theta: Array) -> Float[Array, "site derivative field field"]:
+    """How the equation at each site changes with u, with its first derivatives along each axis, and with the second ones."""
+    local, begin, start = problem.local(theta, laws), jnp.asarray(problem.span[0], float), problem.start(theta)
+    axes = range(len(problem.grid.lines))
+
+    def coefficients(u: Any, ux: Any, uxx: Any, x: Any, t: Any) -> Float[Array, "derivative field field"]:
+        def rates(u: Any, ux: Any, uxx: Any) -> Array:
+            return jnp.stack(local(u, ux, uxx, x, t))
+
+        by_u, by_ux, by_uxx = jax.jacfwd(rates, argnums=(0, 1, 2))(u, ux, uxx)
+        parts = [by_u, *([part[axis] for part in each] for each in (by_ux, by_uxx) for axis in axes)]
+        return jnp.stack([jnp.stack(part, axis=-1) for part in parts])
+
+    found = problem.at_sites(theta, laws)(begin, start, coefficients)
+    found = found.reshape(-1, *found.shape[len(axes) :])
+    if problem.speed is None:
+        return found
+    # A first derivative is one of two, by where waves come from.
+    ahead = jnp.stack([jnp.stack(axis, axis=-1) for axis in problem.speeds(theta, laws)(start)]) > 0
+    ahead = jnp.moveaxis(ahead.reshape(len(axes), -1, found.shape[-1]), 0, 1)[:, :, None]
+    first = found[:, 1 : 1 + len(axes)]
+    both = jnp.stack([first * ahead, first * ~ahead], axis=2).reshape(len(found), -1, *found.shape[2:])
+    return jnp.concatenate([found[:, :1], both, found[:, 1 + len(axes) :]], axis=1)
+
+
+def _some_waves(line: Any, scheme: str, order: int) -> np.ndarray:
+    """(derivative, wave): what derivatives along a line make of its waves, those to which they do most among them.
+
+    Where the line has ends, those of a circle, enlarged by as much as the ends enlarge the largest of them.
+    """
+    rule, length = line.differences, line.domain[1] - line.domain[0]
+    circle = rule if line.periodic else differences(scheme, order, line.cells, length, (None, None))
+    rows = (circle.matrices if circle.back is None else circle.back @ circle.matrices)[:, 0]
+    waves = np.fft.ifft(rows, axis=1) * line.cells
+    if not line.periodic:
+        kept = slice(isinstance(line.ends[0], Dirichlet), len(line.nodes) - isinstance(line.ends[1], Dirichlet))
+        largest = np.abs(np.linalg.eigvals(rule.matrices[:, kept, kept])).max(axis=1)
+        waves *= np.maximum(1.0, largest / np.abs(waves).max(axis=1))[:, None]
+    half = line.cells // 2 + 1
+    most = np.abs(waves[:, :half]).argmax(axis=1)
+    some = np.unique([*most, *np.linspace(0, half - 1, 7).astype(int)])
+    return waves[:, np.unique([*some, *(-some % line.cells)])]
+
+
+def _crossed(waves: list[np.ndarray]) -> np.ndarray:
+    """(wave, derivative): all pairs of waves along x and y; of each 1, the first derivatives, and the second ones."""
+    x, y = (part.reshape(len(part), -1) for part in waves)
+    x, y = np.repeat(x, y.shape[1], axis=1), np.tile(y, x.shape[1])
+    return np.stack([np.ones(x.shape[1]), *x[:-1], *y[:-1], x[-1], y[-1]], axis=-1)
+
+
+def faint_laws(problem: Any) -> dict[str, Any]:
+    """Laws as a fit starts with them: hardly any, or those that are known."""
+    return {name: spec.build(jr.key(0), unit_scaling(spec.inputs)) for name, spec in problem.closures.items()}
+
+
+def believed(problem: Any) -> Float[Array, "place parameter"]:
+    """The guess, and two standard deviations to both sides of it for every parameter."""
+    parameters = problem.parameters
+    mean, sd = parameters.mean, np.sqrt(parameters.mean_variance + np.exp(parameters.log_variance))
+    places = np.concatenate([mean[None], mean + np.diag(2 * sd), mean - np.diag(2 * sd)])
+    systems = parameters.given.systems
+    return jnp.concatenate([parameters.complete(jnp.tile(jnp.asarray(place, float), (systems, 1))) for place in places])
+
+
+def check_circle(problem: Any) -> None:
+    """On a circle the last place is the first: does the initial state know?"""
+    theta = jnp.asarray(problem.parameters.middle, float)
+    p, fields = problem.parameters.constrain(theta), np.asarray(jnp.stack(problem.start(theta)), float)
+    apart = 0.1 * np.ptp(fields.reshape(len(fields), -1), axis=1)
+    for axis, line in enumerate(problem.grid.lines):
+        if not line.periodic:
+            continue
+        low, high = (
+            np.asarray(_initial_along(problem, axis, end, p), float).reshape(len(fields), -1) for end in line.domain
+        )
+        off = np.argmax(np.abs(high - low)[0])
+        if np.any(np.abs(high - low) > apart[:, None]):
+            raise ProblemError(
+                f"boundary='periodic' joins {line.name}={line.domain[0]:g} and {line.name}={line.domain[1]:g}, but the initial "
+                f"state is {low[0, off]:.4g} at one and {high[0, off]:.4g} at the other; give boundary='dirichlet', 'neumann', "
+                "or a pair (low, high) of cl.Dirichlet and cl.Neumann"
+            )
+
+
+def _initial_along(problem: Any, axis: int, end: float, p: Any) -> Float[Array, "field *node"]:
+    begin, x = lambda x: jnp.stack(problem.sides.begin(x, p)), problem.grid.along(axis, end)
+    return jnp.moveaxis(jax.vmap(begin)(x), -1, 0) if problem.grid.plane else begin(x)

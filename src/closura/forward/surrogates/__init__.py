@@ -1,0 +1,1 @@
+"""Networks in place of a solver."""

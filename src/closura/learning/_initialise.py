@@ -1,0 +1,258 @@
+"""Before the first iteration: is the problem solvable, what are the units of its laws, where do they get called?"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jaxtyping import Array, PRNGKeyArray
+
+from ..data import DataError, Observations
+from ..equations import Adaptive, Elliptic, Problem, ProblemError, place_names, unit_scaling
+from ..forward import Units, solve_many
+from ..laws import Closure, Known, Range, Scaling
+from ..population import Effects
+from ._hypergradients import Replay
+from ._settings import Settings, SettingsError
+
+MARGIN = 0.25
+SURVEY_POINTS = 2_000_000
+RESTS = 0.01  # of the pace of the data: what moves less is at rest
+
+
+def check_blocks(problem: Problem, settings: Settings, scale: bool, effects: bool) -> None:
+    """The published sampler can less; `scale`: the size of the noise is inferred, `effects`: there are covariates."""
+    if effects and not settings.hierarchy:
+        raise SettingsError("covariates shift the mean of a population: use hierarchy=True, or drop them")
+    beyond = {
+        "noise of unknown size": scale,
+        "covariates": effects,
+        "shared parameters": any(problem.parameters.shared),
+    }
+    asked = " or ".join(what for what, here in beyond.items() if here)
+    if settings.blocks == "joint" and asked:
+        raise SettingsError(f"blocks='joint' is the published sampler, which knows no {asked}; use blocks='system'")
+
+
+def device_count(problem: Problem, settings: Settings) -> int:
+    """Devices over which the groups can be spread."""
+    available = min(settings.devices or len(jax.devices()), len(jax.devices()))
+    if isinstance(getattr(problem, "integrator", None), Adaptive):
+        available = 1
+    return max(n for n in range(1, available + 1) if settings.groups % n == 0)
+
+
+def effects_of(problem: Problem, data: Observations) -> Effects | None:
+    """How covariates enter the population: standardised, each shift as unsure before data as the mean itself."""
+    pairs = [(name, column) for name, columns in problem.covariates.items() for column in columns]
+    if not pairs:
+        return None
+    columns = []
+    for name, column in pairs:
+        value = data.constants[column]
+        if not value.std() > 1e-9 * abs(value).max():
+            raise DataError(f"covariate '{column}' of {name} is the same for all systems; leave it out")
+        columns.append((value - value.mean()) / value.std())
+    names, shared = problem.parameters.names, problem.parameters.shared
+    variance = [problem.parameters.mean_variance[names.index(name)] for name, _ in pairs]
+    varying = [name for name, same in zip(names, shared) if not same]
+    which = tuple(varying.index(name) for name, _ in pairs)
+    return Effects(jnp.asarray(np.stack(columns, axis=-1), float), jnp.asarray(variance, float), which)
+
+
+def check_physics(forward: Any, laws: Mapping[str, Any]) -> None:
+    """The integrator must suit the equation; one trajectory from the middle of the prior, and its slopes, must be finite."""
+    problem = forward.problem
+    problem.check_scheme()
+    theta = jnp.asarray(problem.parameters.middle, float)
+
+    @eqx.filter_jit
+    def solve(theta: Array, laws: Mapping[str, Any]) -> tuple[Array, Array]:
+        return jax.jacfwd(lambda theta: (forward.solution(theta, laws),) * 2, has_aux=True)(theta)
+
+    slopes, path = map(np.asarray, solve(theta, laws))
+    bad = ~np.isfinite(path)
+    if bad.any():
+        step = int(np.argmax(bad.any(axis=1)))
+        component = problem.state_names[int(np.argmax(bad[step]))]
+        guesses = ", ".join(f"{n}={kind.guess:.4g}" for n, kind in problem.parameters.kinds.items())
+        if isinstance(problem, Elliptic):
+            raise ProblemError(
+                f"there is no solution with parameters at their guesses ({guesses}) and the closure at its start (about zero): the "
+                "coefficient must be positive everywhere; use MLP(positive=True), or write it like p.k * jnp.exp(f(u))"
+            )
+        raise ProblemError(
+            f"the physics gives {path[step][bad[step]][0]} for {component!r} at {place_names(problem, problem.points[step])} with parameters at "
+            f"their guesses ({guesses}) and the closure at its start (about zero); check the physics function for divisions "
+            "by zero and roots or logarithms of negative numbers, lower dt, or choose Adaptive('kvaerno5') if it is stiff"
+        )
+    bad = ~np.isfinite(slopes)
+    if bad.any():
+        step, state, parameter = np.argwhere(bad)[0]
+        raise ProblemError(
+            f"the solution is finite, but the derivative of {problem.state_names[state]!r} in "
+            f"{problem.parameters.names[parameter]} is {slopes[step, state, parameter]} at {place_names(problem, problem.points[step])}, with "
+            "parameters at their guesses, and sampling needs derivatives; look for a square root, absolute value, norm or power "
+            "of something that is exactly zero just before: add a small number to it, as in jnp.sqrt(u + 1e-6), or move a "
+            "guess or the initial state off zero"
+        )
+
+
+def finite_rows(seen: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """Calls of each law as (call, input), of solutions that are finite and not on their way to infinity."""
+    return {name: _finite_calls(np.asarray(x)) for name, x in seen.items()}
+
+
+def _finite_calls(x: np.ndarray) -> np.ndarray:
+    """`x` is (..., call, input), with a solution for every index before."""
+    solutions = x.reshape(-1, *x.shape[-2:])
+    size = np.abs(solutions).max(axis=(1, 2), initial=0.0)
+    finite = np.isfinite(size)
+    if not finite.any():
+        flat = x.reshape(-1, x.shape[-1])
+        return flat[np.isfinite(flat).all(axis=1)]
+    usual = np.median(size[finite])
+    return solutions[finite & (size <= 1e3 * usual)].reshape(-1, x.shape[-1])
+
+
+def spread_of(inputs: np.ndarray, share: float = 0.999) -> tuple[np.ndarray, np.ndarray]:
+    """The central interval that holds `share` of the calls; never of zero width."""
+    if not len(inputs):
+        return -np.ones(inputs.shape[1]), np.ones(inputs.shape[1])
+    low, high = np.quantile(inputs, [(1 - share) / 2, (1 + share) / 2], axis=0)
+    least = 1e-3 * np.maximum(1e-3, np.maximum(np.abs(low), np.abs(high)))
+    return np.where(high - low < least, low - least, low), np.where(high - low < least, high + least, high)
+
+
+def table_range(inputs: np.ndarray) -> Range:
+    """The range a table covers: what was visited, and a margin."""
+    low, high = spread_of(inputs)
+    margin = MARGIN * (high - low)
+    return Range(jnp.asarray(low - margin, float), jnp.asarray(high + margin, float))
+
+
+def start_laws(
+    forward: Any, theta: Array, key: PRNGKeyArray, pace: float = 1.0
+) -> tuple[dict[str, Any], dict[str, Range]]:
+    """Closures with first weights and units taken from the problem itself, and the ranges of their tables.
+
+    Inputs are scaled by where trajectories of prior draws go when the unknown laws are absent. The output is scaled by how
+    large a law must be to matter: the size of the known right-hand side over its response to the law. Where nothing moves
+    without the law (most of the time), or nothing can be solved, laws of the size that makes things change at the data's
+    `pace` take its place.
+    """
+    specs = forward.problem.closures
+    unknown = [name for name, spec in specs.items() if not isinstance(spec, Known)]
+    survey = jax.jit(jax.vmap(jax.vmap(lambda t, sizes: _with_constant_laws(forward, t, sizes), (0, None)), (0, None)))
+    seen, without, change = jax.device_get(survey(theta, dict.fromkeys(unknown, 0.0)))
+    outputs = {name: _output_scale(without, change[name], pace) for name in unknown}
+    inputs = finite_rows(seen)
+    if unknown and any(_says_little(seen[name]) for name in unknown):
+        signs = (1.0,) if any(specs[name].positive for name in unknown) else (1.0, -1.0)
+        more = [finite_rows(survey(theta, {n: sign * outputs[n] for n in unknown})[0]) for sign in signs]
+        inputs = {name: np.concatenate([inputs[name], *(rows[name] for rows in more)]) for name in inputs}
+    scalings = {}
+    for name in specs:
+        low, high = spread_of(inputs[name], 0.95)
+        numbers = (low + high) / 2, (high - low) / 2, outputs.get(name, 1.0)
+        scalings[name] = Scaling(*(jnp.asarray(x, float) for x in numbers))
+
+    @eqx.filter_jit
+    def build(key: PRNGKeyArray, scalings: dict[str, Scaling]) -> dict[str, Any]:
+        keys = jr.split(key, max(1, len(specs)))
+        return {name: spec.build(k, scalings[name]) for k, (name, spec) in zip(keys, specs.items())}
+
+    return build(key, scalings), {name: table_range(x) for name, x in inputs.items()}
+
+
+def start_surrogate(
+    forward: Any, solver: Any, prior: Any, laws: Mapping[str, Any], theta: Array, key: PRNGKeyArray
+) -> tuple[Any, Any]:
+    """The surrogate's network in units of the solver's solutions at first draws `theta` (group, chain, system, parameter),
+    and these draws as its first replay; nothing for a solver."""
+    if not forward.trained:
+        return None, ()
+    mean, variance = prior.mean, prior.variance
+
+    @jax.jit
+    def solve(theta: Array) -> Array:
+        paths = solve_many(solver, theta.reshape(-1, theta.shape[-1]), laws)
+        return paths.reshape(*theta.shape[:-1], *paths.shape[1:])
+
+    complete = solver.problem.parameters.complete
+    theta = complete(theta)
+    paths = solve(theta)
+    fine = jnp.all(jnp.isfinite(paths), axis=(-2, -1), keepdims=True)
+    middle = complete(jnp.broadcast_to(mean, (*theta.shape[:-1], mean.shape[0])))
+    theta = jnp.where(fine[..., 0], theta, middle)
+    paths = jnp.where(fine, paths, solve(middle[:1, :1]))
+    scale = np.std(np.asarray(paths, float), axis=(0, 1, 2, 3))
+    known = [jnp.asarray(numbers, float) for numbers in solver.problem.parameters.given.units]
+    center, spread = (jnp.concatenate(both) for both in zip((mean, jnp.sqrt(variance)), known))
+    units = Units(center, spread, jnp.asarray(np.where(scale > 0, scale, 1.0), float))
+    return eqx.filter_jit(forward.build)(units, key), Replay(
+        theta, paths if forward.labelled else None, jnp.zeros(len(theta), int)
+    )
+
+
+def _with_constant_laws(
+    forward: Any, theta: Array, sizes: dict[str, Any]
+) -> tuple[dict[str, Array], Array, dict[str, Array]]:
+    """One system with its unknown laws constant: inputs they get, right-hand side, and its change when one grows by one."""
+    problem = forward.problem
+    laws = _constant_laws(problem, sizes)
+    states = forward.solution(theta, laws)
+    rate = forward.terms(theta, laws, states)
+    more = {name: _constant_laws(problem, sizes | {name: sizes[name] + 1.0}) for name in sizes}
+    change = {name: forward.terms(theta, more[name], states) - rate for name in sizes}
+    return forward.visited(theta, laws), rate, change
+
+
+def _constant_laws(problem: Problem, sizes: dict[str, Any]) -> dict[str, Any]:
+    """Every law of a problem, the unknown ones constant."""
+    specs = problem.closures
+    constant = {
+        n: Known(lambda *x, c=c: jnp.full(jnp.shape(x[0]), c, dtype=float), specs[n].inputs) for n, c in sizes.items()
+    }
+    return {n: (specs | constant)[n].build(jr.key(0), unit_scaling(spec.inputs)) for n, spec in specs.items()}
+
+
+def pace_of(problem: Problem, data: Observations) -> float:
+    """How large what the laws are part of must be, for observed quantities to vary as they do."""
+    value = np.asarray(data.value)[np.asarray(data.mask)]
+    pace = problem.pace(float(np.ptp(value))) if value.size and np.ptp(value) > 0 else 0.0
+    return pace if np.isfinite(pace) and pace > 0 else 1.0
+
+
+def _says_little(seen: Any) -> bool:
+    """Most calls failed, or all were made with the same input."""
+    flat = np.asarray(seen).reshape(-1, seen.shape[-1])
+    sound = flat[np.isfinite(flat).all(axis=1)]
+    if len(sound) < len(flat) / 2:
+        return True
+    low, high = np.quantile(sound, [0.025, 0.975], axis=0) if len(sound) else (np.zeros(1), np.zeros(1))
+    return bool(np.any(high - low <= 1e-3 * np.maximum(np.abs(low), np.abs(high))))
+
+
+def _output_scale(without: np.ndarray, change: np.ndarray, pace: float) -> float:
+    feels = np.isfinite(change) & np.isfinite(without) & (np.abs(change) > 0)
+    if not feels.any():
+        return 1.0
+    usual = float(np.median(np.abs(without[feels])))
+    needed = usual if usual > RESTS * pace else pace
+    ratio = needed / np.median(np.abs(change[feels]))
+    return float(ratio) if np.isfinite(ratio) and ratio > 0 else 1.0
+
+
+def outside_share(
+    laws: Mapping[str, Any], prepared: Mapping[str, Any], inputs: Mapping[str, np.ndarray]
+) -> dict[str, float]:
+    """Which part of the calls went outside each table."""
+    return {
+        name: float(np.mean(np.asarray(prepared[name].outside(jnp.asarray(inputs[name], float)))))
+        for name, law in laws.items()
+        if isinstance(law, Closure) and law.spec.nodes and len(inputs[name])
+    }

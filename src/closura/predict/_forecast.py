@@ -1,0 +1,204 @@
+"""Predictions: posterior draws pushed through the solver, and what they say of the next measurement."""
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+
+from ..data import DataError, Observations
+from ..equations import Problem, bound_to, extended
+from ..forward import FAMILIES, likelihood
+from ..parameters import Prior
+from ..posterior import Law
+from ._fleet import Fleet
+
+LEAST, MOST, NUMBERS = 100, 400, 20_000_000
+SURVEYED = 16
+OUTSIDE = 0.05  # share of calls outside the support that is worth a word; one in a hundred is by its definition
+COLUMNS = ("mean", "sd", "2.5%", "97.5%", "measured 2.5%", "measured 97.5%")
+
+
+def predict(fleet: Fleet, times: Any = None, until: float | None = None) -> pd.DataFrame:
+    """The systems of the fit themselves."""
+    problem, places = grid_for(fleet.problem, times, until)
+    problem = problem if problem is fleet.problem else bound_to(problem, fleet.data)  # signals may go on for longer
+    theta, chosen = some_draws(fleet.theta, len(fleet.data.systems) * len(places) * len(problem.observed))
+    inferred = fleet.log_sigma
+    sizes = noise_sizes(fleet, fleet.data, None if inferred is None else inferred[chosen, None])
+    paths = pushed(problem, fleet.data, fleet.laws(), theta, places)
+    if problem is not fleet.problem:  # within its span the fleet itself is what supports the law
+        end = fleet.problem.bounds[0][1]
+        for remark in beyond_support(problem, fleet.data, fleet.closures, fleet.laws(), theta, end):
+            warnings.warn(remark, stacklevel=3)
+    return summarised(problem, fleet.data.systems, places, paths, sizes)
+
+
+def grid_for(problem: Problem, times: Any, until: float | None) -> tuple[Problem, np.ndarray]:
+    """The problem, long enough for what is asked, and the places (point, axis) to predict at."""
+    if times is None:
+        longer = problem if until is None else extended(problem, until)
+        return longer, longer.points
+    if "time" not in problem.axes:
+        raise DataError(f"{problem.name} does not change in time; leave out times to predict on its grid")
+    begin = problem.bounds[problem.axes.index("time")][0]
+    try:
+        at = np.atleast_1d(np.asarray(times, float)).ravel()
+    except (TypeError, ValueError):
+        at = np.zeros(0)
+    if not at.size or not np.isfinite(at).all() or at.min() < begin:
+        got = f"{at.min():g}" if at.size else repr(times)
+        raise DataError(f"times must be numbers from the problem's start, {begin:g}, on; got {got}")
+    longer = extended(problem, max(float(at.max()), until or -np.inf))
+    if len(problem.axes) == 1:
+        return longer, at[:, None]
+    lines = at, *(np.unique(line) for line in longer.points.T[1:])
+    return longer, np.stack(np.meshgrid(*lines, indexing="ij"), axis=-1).reshape(-1, len(lines))
+
+
+def some_draws(draws: np.ndarray, numbers: int) -> tuple[np.ndarray, np.ndarray]:
+    """As many as intervals need and memory allows, evenly from all, and which; `numbers` is what one of them makes."""
+    wanted = int(np.clip(NUMBERS // numbers, LEAST, MOST))
+    chosen = np.linspace(0, len(draws) - 1, min(wanted, len(draws))).astype(int)
+    return draws[chosen], chosen
+
+
+def pushed(
+    problem: Problem, data: Observations, laws: Mapping[str, Any], theta: np.ndarray, places: np.ndarray
+) -> np.ndarray:
+    """Observed quantities (draw, system, point, quantity) at the same places of every system, by the solver."""
+    shape = len(data.systems), len(places), len(problem.observed)
+    everywhere = np.broadcast_to(places[:, None], (shape[0], *shape[1:], places.shape[1]))
+    where = replace(
+        data,
+        quantities=problem.observed,
+        place=everywhere.reshape(shape[0], -1, places.shape[1]),
+        quantity=np.tile(np.arange(shape[2], dtype=np.int32), (shape[0], shape[1])),
+        value=np.ones((shape[0], shape[1] * shape[2])),
+        sigma=np.ones((shape[0], shape[1] * shape[2])),
+        mask=np.ones((shape[0], shape[1] * shape[2]), bool),
+    )
+    paths = np.asarray(_run(likelihood(problem, where), jnp.asarray(theta, float), dict(laws)), float)
+    return paths.reshape(len(theta), *shape)
+
+
+@eqx.filter_jit
+def _run(target: Any, theta: Any, laws: Any) -> Any:
+    return target.predict(theta, target.model(laws))
+
+
+def noise_sizes(fleet: Fleet, data: Observations, log_sigma: np.ndarray | None) -> np.ndarray:
+    """Standard size of the noise of a new measurement, (draw or 1, system or 1, quantity); NaN where nobody knows it.
+
+    Inferred ones (`log_sigma`, (draw, system or 1, quantity)) first, then what the problem states, then what tables do: the
+    system's own, or else the median of the fleet.
+    """
+    stated = fleet.problem.sigma
+    sizes = np.full((1, len(data.systems), len(data.quantities)), np.nan)
+    for number, name in enumerate(fleet.problem.observed):
+        told = stated.get(name) if isinstance(stated, dict) else stated
+        if told is not None and not isinstance(told, Prior):
+            sizes[..., number] = told
+        for table in (fleet.data, data):
+            here = table.mask & (table.quantity == number) & np.isfinite(table.sigma)
+            if not here.any():
+                continue
+            usual = np.median(table.sigma[here])
+            if table is not data:
+                sizes[..., number] = usual
+                continue
+            own = [np.median(s[h]) if h.any() else usual for s, h in zip(table.sigma, here)]
+            sizes[..., number] = own
+    if fleet.log_sigma is not None:  # of a quantity these data do not have
+        sizes = np.where(np.isnan(sizes), np.exp(np.median(fleet.log_sigma, axis=0)), sizes)
+    if log_sigma is None:
+        return sizes
+    return np.where(np.isfinite(log_sigma), np.exp(log_sigma), sizes)
+
+
+def summarised(
+    problem: Problem, systems: tuple[str, ...], places: np.ndarray, paths: np.ndarray, sizes: np.ndarray, seed: int = 0
+) -> pd.DataFrame:
+    """A row for every system, place and quantity."""
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        low, high = np.quantile(paths, [0.025, 0.975], axis=0)
+        columns = [paths.mean(axis=0), paths.std(axis=0), low, high]
+        below, above = np.quantile(_measured(problem, paths, sizes, seed), [0.025, 0.975], axis=0)
+        # A measurement scatters no less than what it measures, whatever so many draws say.
+        columns += [np.minimum(below, low), np.maximum(above, high)]
+    count, points, quantities = columns[0].shape
+    system, point, quantity = (a.ravel() for a in np.indices((count, points, quantities)))
+    frame = {"system": np.array(systems)[system], **dict(zip(problem.axes, places[point].T))}
+    frame["quantity"] = np.array(problem.observed)[quantity]
+    return pd.DataFrame({**frame, **{name: column.ravel() for name, column in zip(COLUMNS, columns)}})
+
+
+def _measured(problem: Problem, paths: np.ndarray, sizes: np.ndarray, seed: int) -> np.ndarray:
+    """One measurement a draw. The noise is stratified over draws, so that bands are smooth."""
+    from scipy.special import ndtri, stdtrit
+
+    family, random = FAMILIES[problem.noise], np.random.default_rng(seed)
+    levels = (np.arange(len(paths)) + 0.5) / len(paths)
+    standard = ndtri(levels) if family.linear else stdtrit(family.freedom, levels)
+    noise = random.permuted(np.broadcast_to(standard[:, None], (len(paths), paths[0].size)), axis=0).reshape(
+        paths.shape
+    )
+    noise *= sizes[:, :, None]
+    if not family.log:
+        noise += paths
+        return noise
+    return np.where(paths > 0, paths, np.nan) * np.exp(noise)
+
+
+def beyond_support(
+    problem: Problem,
+    data: Observations,
+    closures: Mapping[str, Law],
+    laws: Mapping[str, Any],
+    theta: np.ndarray,
+    after: float = -np.inf,
+) -> list[str]:
+    """In words, which systems ask which law for more than data supported (after a time), and when first."""
+    asked = {name: law for name, law in closures.items() if law.learned and law.support is not None}
+    if not asked:
+        return []
+    some = theta[np.linspace(0, len(theta) - 1, min(SURVEYED, len(theta))).astype(int)]
+    calls = _visited(likelihood(problem, data).forward, jnp.asarray(some, float), dict(laws))
+    return [said for name, law in asked.items() for said in _beyond(problem, data, law, np.asarray(calls[name]), after)]
+
+
+@eqx.filter_jit
+def _visited(forward: Any, theta: Any, laws: Any) -> Any:
+    return jax.vmap(jax.vmap(lambda t: forward.visited(t, laws)))(forward.problem.parameters.complete(theta))
+
+
+def _beyond(problem: Problem, data: Observations, law: Law, calls: np.ndarray, after: float) -> list[str]:
+    assert law.support is not None
+    inside = law.support.contains(calls.reshape(-1, calls.shape[-1]).astype(float)).reshape(calls.shape[:3])
+    timed = problem.axes[0] == "time" and problem.shape is not None
+    times = np.unique(problem.points[:, 0]) if timed else np.zeros(1)
+    outside = ~inside.reshape(*inside.shape[:2], len(times), -1)[:, :, times > after]  # (draw, system, time, call)
+    share = outside.mean(axis=(0, 2, 3))
+    far = np.argsort(-share)[: np.count_nonzero(share > OUTSIDE)]
+    if not far.size:
+        return []
+    told = [f"{data.systems[k]} ({share[k]:.0%} of its calls{_since(times, after, outside[:, k])})" for k in far[:3]]
+    more = f" and {far.size - 3} more" if far.size > 3 else ""
+    ends = ", ".join(
+        f"{name} {low:.3g} to {high:.3g}" for name, low, high in zip(law.inputs, law.support.low, law.support.high)
+    )
+    return [
+        f"the law {law.name} is asked for more than data supported ({ends}) by {'; '.join(told)}{more}: there it is an "
+        "extrapolation, and so are these predictions"
+    ]
+
+
+def _since(times: np.ndarray, after: float, outside: np.ndarray) -> str:
+    """When most draws are outside for the first time; nothing where there are no times."""
+    most = outside.any(axis=2).mean(axis=0) > 0.5
+    return f", first at time {times[times > after][np.argmax(most)]:.4g}" if len(times) > 1 and most.any() else ""

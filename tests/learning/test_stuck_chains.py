@@ -1,0 +1,69 @@
+"""Chains in a hopeless corner go on from where another of their group stands; nobody else moves."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import closura as cl
+from closura.learning import Run, Settings
+from closura.learning._stuck_chains import rescued
+
+CHAINS, GROUPS, SYSTEMS = 8, 2, 3
+
+
+@pytest.fixture(scope="module")
+def run():
+    """Decay of three systems, every fit as good as any other."""
+    problem = cl.ODE(
+        lambda t, state, p: -p.k * state.u,
+        state="u",
+        parameters={"k": cl.Positive(guess=0.5)},
+        initial=lambda p: 2.0,
+        span=(0.0, 4.0),
+        dt=0.5,
+        observed="u",
+        sigma=0.1,
+    )
+    time = np.arange(1.0, 5.0)
+    tables = [pd.DataFrame({"system": k, "time": time, "u": 2 * np.exp(-0.5 * time)}) for k in range(SYSTEMS)]
+    settings = Settings(chains=CHAINS * GROUPS, groups=GROUPS, iterations=1, devices=1)
+    return Run(problem, cl.Observations.from_frame(pd.concat(tables)), settings)
+
+
+def chains_at(run, loglik):
+    """Chains that differ in place and have these log likelihoods; the prior says nothing."""
+    ensemble = run.chains.ensemble
+    place = np.arange(CHAINS * GROUPS * SYSTEMS, dtype=np.float32).reshape(GROUPS, CHAINS, SYSTEMS, 1) / 1e3
+    fit = (np.asarray(loglik, np.float32), np.zeros_like(place))
+    return run.chains._replace(ensemble=ensemble._replace(position=place, fit=fit))
+
+
+def test_who_is_left_behind_goes_on_elsewhere(run):
+    loglik = np.zeros((GROUPS, CHAINS, SYSTEMS))
+    loglik[0, 2, 1], loglik[1, 5, 0], loglik[1, 6, 0] = -100.0, -np.inf, -np.nan
+    before = chains_at(run, loglik)
+    after, count = rescued(run.setup, before, 0)
+    old, new = before.ensemble.position[..., 0], np.asarray(after.ensemble.position)[..., 0]
+    assert count == 3
+    moved = np.argwhere(old != new).tolist()
+    assert moved == [[0, 2, 1], [1, 5, 0], [1, 6, 0]]
+    for group, chain, system in moved:
+        donors = np.delete(old[group, :, system], [chain, *([5, 6] if group else [])])
+        assert new[group, chain, system] in donors
+    assert np.isfinite(np.asarray(after.ensemble.fit[0])).all()
+
+
+@pytest.mark.parametrize("loglik", [-12.0, 0.0])
+def test_who_keeps_up_stays(run, loglik):
+    values = np.zeros((GROUPS, CHAINS, SYSTEMS))
+    values[0, 0, 0] = loglik
+    before = chains_at(run, values)
+    after, count = rescued(run.setup, before, 0)
+    assert count == 0
+    assert after is before
+
+
+def test_a_group_without_hope_stays_where_it_is(run):
+    values = np.zeros((GROUPS, CHAINS, SYSTEMS))
+    values[1, :, 2] = -np.inf
+    assert rescued(run.setup, chains_at(run, values), 0)[1] == 0
