@@ -10,8 +10,8 @@ import jax
 import jax.random as jr
 import numpy as np
 
-from ..learning import Run
 from ..equations import ProblemError
+from ..learning import Run
 from ..track import HISTORY
 
 PLACE, ASIDE = "checkpoint.npz", ".checkpoint-new.npz"

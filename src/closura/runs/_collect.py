@@ -12,19 +12,29 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from ..diagnose import Truth, check_table, closure_mse, closure_mse_visited, confounded, judge, remarks, theta_scores
+from ..diagnose import (
+    Truth,
+    check_table,
+    closure_mse,
+    closure_mse_visited,
+    confounded,
+    judge,
+    quantities,
+    reading_error,
+    remarks,
+    spot_check,
+    step_error,
+    theta_scores,
+    too_long,
+    unstable,
+)
+from ..equations import ODE, Elliptic, Evolution, Problem, ProblemError, unit_scaling
 from ..forward import solve_many
+from ..laws import Closure, Known
 from ..learning import Run
 from ..population import correlation_factor
-from ..equations import ODE, Elliptic, Evolution, Problem, ProblemError, unit_scaling
-from ..laws import Closure, Known
-from ..posterior import Law, closure_view, support_of
-from ..posterior import replicate, residual_views
-from ..diagnose import reading_error, unstable
+from ..posterior import Law, closure_view, replicate, residual_views, summarise, support_of, true_values
 from ._result import Result
-from ..diagnose import quantities, spot_check
-from ..diagnose import step_error, too_long
-from ..posterior import summarise, true_values
 
 BAND_NUMBERS = 2_000_000
 # Names the posterior needs for itself.

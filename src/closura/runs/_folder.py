@@ -8,7 +8,6 @@ import os
 import platform
 import shutil
 import warnings
-from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -18,14 +17,14 @@ import pandas as pd
 import yaml
 
 from .._files import PARTIAL, FolderError, reason, remove_empty, write_whole
-from ..diagnose import Truth
-from ..forward import trainable
 from ..data import Observations
+from ..diagnose import Truth
 from ..equations import Problem
+from ..forward import trainable
+from ..posterior import table_of
 from ..show import FIGURE_NAMES
 from ..track import EVENTS, IDS
 from ._checkpoint import ASIDE, find, forget
-from ..posterior import table_of
 from ._laws_file import FACTS, WEIGHTS, write_laws
 from ._result import Result
 

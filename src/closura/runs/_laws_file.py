@@ -12,11 +12,9 @@ import jax.random as jr
 import numpy as np
 import pandas as pd
 
+from ..equations import equation_at, unit_scaling
 from ..laws import MLP
-from ..equations import unit_scaling
-from ..equations import equation_at
-from ..posterior import export_law
-from ..posterior import Law, LawError, Support, choose, was_given
+from ..posterior import Law, LawError, Support, choose, export_law, was_given
 from ._result import Result
 
 WEIGHTS, FACTS = "closure.eqx", "closure.json"

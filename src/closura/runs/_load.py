@@ -6,12 +6,11 @@ from pathlib import Path
 import jax.random as jr
 import xarray as xr
 
-from ..laws import Known
-from ..equations import Problem, ProblemError, as_seen, unit_scaling
 from ..data import read_table
-from ..equations import equation_at, same_equation
-from ..predict import Fleet, notes_of
+from ..equations import Problem, ProblemError, as_seen, equation_at, same_equation, unit_scaling
+from ..laws import Known
 from ..posterior import Law
+from ..predict import Fleet, notes_of
 from ._laws_file import law_from, read_laws
 
 

@@ -10,15 +10,12 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from ..diagnose import Truth, Verdict
 from ..data import Observations
+from ..diagnose import Truth, Verdict
 from ..equations import Problem
+from ..posterior import Law, choose, closure_view, export_law, population_lines, table_of
+from ..predict import Fleet, Newcomers, fleet_of
 from ..show import View
-from ..posterior import export_law
-from ..predict import Fleet, fleet_of
-from ..posterior import Law, choose, closure_view, table_of
-from ..predict import Newcomers
-from ..posterior import population_lines
 
 
 @dataclass(eq=False)
