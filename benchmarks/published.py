@@ -37,11 +37,11 @@ def measure(kind: dict, seed: int) -> dict[str, float]:
     while run.phase == "settle":
         run.advance()
     run.advance()
-    start, before = time.perf_counter(), sum(len(t) for t in run.theta_draws)
+    start, before = time.perf_counter(), sum(len(chunk.theta) for chunk in run.draws)
     while not run.finished:
         run.advance()
     seconds = time.perf_counter() - start
-    share = 1 - before / sum(len(t) for t in run.theta_draws)
+    share = 1 - before / sum(len(chunk.theta) for chunk in run.draws)
     check = run.convergence()
     least = min(check.ess_bulk.min(), check.ess_tail.min())
     ensemble = np.stack(moving, axis=1)

@@ -17,7 +17,7 @@ from closura.cli import _main, _options
 from closura.equations import as_seen
 from closura.learning import Run, Settings, make_settings
 from closura.learning._settings import _CURVES, _EVOLUTIONS, _FIELDS
-from closura.learning.algorithm import Log
+from closura.learning._setup import Log
 from closura.problems import mass_damper
 from closura.runs import collect
 from closura.runs._folder import FILES

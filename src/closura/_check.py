@@ -99,15 +99,15 @@ def _data(run: Run) -> str:
 
 def _cost(run: Run) -> str:
     """From one evaluation of all chains; learning takes two and a slope."""
-    setup = run.setup
-    model = eqx.filter_jit(lambda: setup.model(run.views, run.learned.surrogate))()
-    position = run.chains.ensemble.position.reshape(-1, *run.chains.ensemble.position.shape[2:])
-    program = jax.jit(lambda x: setup.blocks.evaluate(setup.likelihood, model, x)).lower(position).compile()
-    jax.block_until_ready(program(position))
+    chains = run.state.chains
+    posterior = run.posterior
+    refresh: Any = eqx.filter_jit(type(posterior).refresh)
+    program = refresh.lower(posterior, chains).compile()
+    jax.block_until_ready(program(posterior, chains))
     start = time.perf_counter()
-    jax.block_until_ready(program(position))
+    jax.block_until_ready(program(posterior, chains))
     each = (time.perf_counter() - start) / run.mesh.size
-    plan, memory = run.plan, program.memory_analysis()
+    plan, memory = run.plan, program.compiled.memory_analysis()
     kept = plan.sample // plan.thin * run.settings.chains * len(run.data.systems) * len(run.problem.parameters)
     size = (getattr(memory, "temp_size_in_bytes", 0) + 12 * kept) / 1e6 + 600
     seconds = 2.6 * each * plan.learn + 1.2 * each * (plan.settle + plan.sample)

@@ -30,7 +30,7 @@ def make_run(**changes):
         "phase": "sample",
         "iteration": 1000,
         "total": 1000,
-        "theta_draws": [np.zeros(1)],
+        "draws": [np.zeros(1)],
         "history": [learned(np.full(200, -10.0)), sampled],
         "laws": {"f": SimpleNamespace(network=None)},
         "chains": SimpleNamespace(log_step=np.zeros((4, 3))),
@@ -110,7 +110,7 @@ def test_few_effective_draws(which):
 def test_stopped_before_sampling(phase, doing):
     """R-hat of no draws is not a number and not a reproach."""
     nothing = Convergence(*(np.full(SCALARS, np.nan) for _ in range(4)))
-    run = make_run(finished=False, phase=phase, iteration=70, theta_draws=[])
+    run = make_run(finished=False, phase=phase, iteration=70, draws=[])
     said = only_problem(verdict(run, nothing))
     assert said.startswith(f"Stopped at iteration 70 of 1000, while {doing}")
     assert "`closura resume`" in said
@@ -244,7 +244,7 @@ FOUND = [
 def test_what_checks_found_is_remarked():
     given = judge(make_run(), make_check(), 1.5, {}, checked=FOUND)
     assert given.lines == ["Converged.", "all loud", "one far", "waves"]
-    learning = make_run(finished=False, phase="learn", theta_draws=[])
+    learning = make_run(finished=False, phase="learn", draws=[])
     assert judge(learning, make_check(), 1.5, {}, checked=FOUND).remarks == []
 
 
@@ -264,7 +264,7 @@ def test_predictions_that_are_not_finite(chi_square):
 
 
 def test_a_run_that_still_learns_is_held_to_nothing_else():
-    run = make_run(finished=False, phase="learn", iteration=40, theta_draws=[], history=[learned(np.arange(40.0))])
+    run = make_run(finished=False, phase="learn", iteration=40, draws=[], history=[learned(np.arange(40.0))])
     assert only_problem(verdict(run, chi_square=1e6)).startswith("Stopped at iteration 40")
 
 
@@ -332,7 +332,7 @@ def test_some_figures_missing():
 
 
 def test_learning_that_diverged_comes_first():
-    run = make_run(finished=False, phase="learn", theta_draws=[], diverged="Learning diverged: lower the rate.")
+    run = make_run(finished=False, phase="learn", draws=[], diverged="Learning diverged: lower the rate.")
     lines = verdict(run).lines
     assert lines[1] == "Learning diverged: lower the rate. What follows is where the run stood before."
     assert not any("Stopped at" in line for line in lines)

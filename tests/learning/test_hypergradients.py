@@ -14,7 +14,7 @@ from closura.learning import Run
 from closura.learning import _hypergradients as _bilevel
 from closura.learning._hypergradients import AXIS, Bilevel
 from closura.learning._settings import make_settings
-from closura.learning.algorithm import _newcomers
+from closura.learning._setup import _members, neighbours
 from closura.population import Phi
 from closura.problems import mass_damper
 
@@ -34,17 +34,15 @@ def levels(data, **settings) -> Bilevel:
     problem = mass_damper.problem.with_closure(MLP(width=4, depth=1, table=9, smoothness=0.0))
     run = Run(problem, data, make_settings(SMALL | settings))
     # Some law and some surrogate, not those of a start from nothing.
-    shake = jax.tree.map(lambda w: w + 0.1 * jr.normal(jr.key(3), w.shape), run.learned)
-    run.learned = run.learned._replace(
-        law=run.learned.law._replace(weights=shake.law.weights),
-        surrogate=run.learned.surrogate._replace(weights=shake.surrogate.weights),
-    )
-    draws = run.chains.ensemble.position[:, :1]
+    trained = {name: getattr(run.state, name) for name in ("law", "surrogate")}
+    shake = jax.tree.map(lambda w: w + 0.1 * jr.normal(jr.key(3), w.shape), {n: t.weights for n, t in trained.items()})
+    run.state = run.state._replace(**{name: one._replace(weights=shake[name]) for name, one in trained.items()})
+    draws = run.state.chains.theta[:, :1]
     return Bilevel(
         run.setup,
-        run.learned.surrogate,
-        run.chains.replay,
-        prepare(run.laws, run.ranges),
+        run.state.surrogate,
+        run.state.replay,
+        prepare(run.laws, run.state.ranges),
         draws,
         jnp.ones(draws.shape[:3], bool),
         None,
@@ -176,11 +174,11 @@ def test_newcomers_are_of_the_population(data):
     mu = jnp.stack([jnp.full((16, 3), 5.0), jnp.full((16, 3), -5.0)])
     log_tau = jnp.broadcast_to(jnp.log(jnp.asarray([1e-4, 0.04, 0.25])), mu.shape)
     theta = jnp.zeros((2, 16, 500, 3))
-    drawn = np.asarray(_newcomers(jr.split(jr.key(0), 2), population, theta, Phi(mu, log_tau), 8))
+    keys = jr.split(jr.key(0), 2)
+    drawn = np.asarray(_members(keys, population, *neighbours(keys, (theta, Phi(mu, log_tau)), 8)))
     assert drawn.shape == (2, 8, 500, 3)
     np.testing.assert_allclose(drawn.mean(axis=(1, 2)), mu[:, 0], atol=4 * 0.5 / 4000**0.5)
     np.testing.assert_allclose(drawn.std(axis=(1, 2)), np.tile([0.01, 0.2, 0.5], (2, 1)), rtol=4 / 8000**0.5)
-    assert _newcomers(jr.split(jr.key(0), 2), population, theta, Phi(mu, log_tau), 0).shape == (2, 0, 500, 3)
 
 
 def test_training_makes_the_loss_small(data):

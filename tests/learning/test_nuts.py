@@ -9,7 +9,7 @@ import numpy as np
 from closura.equations import unit_scaling
 from closura.forward import likelihood
 from closura.learning import Run, Settings
-from closura.population import Phi, log_prior, population
+from closura.population import Phi, population
 from closura.problems import mass_damper
 
 NUTS_CHAINS, NUTS_DRAWS = 4, 1500
@@ -28,7 +28,7 @@ def nuts(problem, data):
 
     def log_density(x):
         phi = Phi(x["mu"], x["log_tau"])
-        return loglik(x["theta"]) + jnp.sum(log_prior(prior, x["theta"], phi)[0]) + prior.log_hyperprior(phi)
+        return loglik(x["theta"]) + jnp.sum(prior.log_prior(x["theta"], phi)[0]) + prior.log_hyperprior(phi)
 
     def one_chain(key, start):
         key_warm, key_run = jr.split(key)

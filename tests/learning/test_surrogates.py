@@ -46,9 +46,9 @@ def finished(fleet):
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_surrogate_runs_and_is_spot_checked(fleet, kind):
     run = start(fleet, kind)
-    before = jax.device_get(run.learned.surrogate.weights)
+    before = jax.device_get(run.state.surrogate.weights)
     result = collect(finish(run), fleet[1])
-    after = jax.device_get(run.learned.surrogate.weights)
+    after = jax.device_get(run.state.surrogate.weights)
     assert all(np.any(a != b) for a, b in zip(jax.tree.leaves(before), jax.tree.leaves(after)))
     metrics = result.metrics
     for name in ("surrogate_error", "surrogate_fit_mse", "surrogate_mse", "solver_mse"):
@@ -64,7 +64,7 @@ def test_every_surrogate_runs_and_is_spot_checked(fleet, kind):
 def test_spot_check_is_what_it_says(fleet, finished):
     run = finished
     metrics = collect(run, fleet[1]).metrics
-    laws, solver = prepare(run.laws, run.ranges), run.setup.exact.forward
+    laws, solver = prepare(run.laws, run.state.ranges), run.setup.exact.forward
     theta = np.asarray(fleet[1].theta, np.float32)
     said = jax.vmap(run.network.states)(theta)[..., 0]
     solved = jax.vmap(lambda t: solver.solution(t, laws))(theta)[..., 0]
@@ -77,10 +77,10 @@ def test_spot_check_is_what_it_says(fleet, finished):
 def test_corrected_by_the_solver_draws_are_of_the_exact_posterior(fleet):
     """A surrogate hardly trained, corrected: what each chain holds as exact is the solver's likelihood where it stands."""
     run = finish(start(fleet, "basis", exact=True, iterations=100))
-    position = run.chains.ensemble.position
+    position = run.state.chains.theta
     flat = position.reshape(-1, *position.shape[2:])
-    exact = run.setup.exact.values(flat, prepare(run.laws, run.ranges)).reshape(position.shape[:3])
-    np.testing.assert_allclose(run.chains.ensemble.exact, exact, rtol=1e-3, atol=1e-2)
+    exact = run.setup.exact.values(flat, prepare(run.laws, run.state.ranges)).reshape(position.shape[:3])
+    np.testing.assert_allclose(run.state.chains.cache.exact, exact, rtol=1e-3, atol=1e-2)
     metrics = collect(run, fleet[1]).metrics
     assert 0 < metrics["second_stage_acceptance"] < 1
     assert not any("The surrogate is off from the solver" in line for line in metrics["warnings"])
@@ -88,7 +88,7 @@ def test_corrected_by_the_solver_draws_are_of_the_exact_posterior(fleet):
 
 def test_exact_on_the_solver_is_nothing_new(fleet):
     run = start(fleet, "solver", exact=True, network={})
-    assert run.chains.ensemble.exact is None
+    assert run.state.chains.cache.exact is None
 
 
 def test_stop_and_go_on(tmp_path, fleet, finished):
@@ -139,9 +139,9 @@ def test_the_papers_settings_run(fleet):
     few |= {"network": {"width": 6, "modes": 4, "depth": 2}}
     settings = make_settings({"forward": "fno-supervised", "preset": "paper"} | few)
     run = Run(mass_damper.problem, fleet[0], settings)
-    step = float(np.exp(np.asarray(run.chains.log_step)).max())
+    step = float(np.exp(run.log_steps).max())
     finish(run)
-    assert float(np.exp(np.asarray(run.chains.log_step)).max()) == pytest.approx(step)
+    assert float(np.exp(run.log_steps).max()) == pytest.approx(step)
     assert np.all(np.isfinite(run.theta()))
 
 
@@ -178,9 +178,9 @@ def test_the_law_learns_where_the_solver_fails_at_some_draws(kind):
     run = Run(problem, data, make_settings(settings))
     while run.phase == "learn" and run.diverged is None:
         run.advance()
-    exact = run.setup.exact.values(jax.numpy.asarray(run.some_theta()), prepare(run.laws, run.ranges))
+    exact = run.setup.exact.values(jax.numpy.asarray(run.some_theta()), prepare(run.laws, run.state.ranges))
     assert not np.all(np.isfinite(exact)), "the test needs draws that cannot be solved"
-    assert int(run.learned.law.optimiser.count) == 40
+    assert int(run.state.law.optimiser.count) == 40
 
 
 @pytest.mark.parametrize(("kind", "rates"), [("basis", {"learning_rate": 1e6}), ("pinn", {"surrogate_rate": 1e6})])

@@ -143,12 +143,12 @@ def test_learning_that_diverges_steps_back_and_gives_up():
     data = cl.Observations.from_frame(pd.DataFrame(rows, columns=["system", "time", "u"]))
     options = {"chains": 8, "groups": 1, "iterations": 20, "chunk": 10, "settle": 0, "draws": 5}
     run = Run(problem, data, Settings(**options, learning_rate=3e38))
-    weights = jax.device_get(run.learned.law.weights)
+    weights = jax.device_get(run.state.law.weights)
     for setbacks in (1, 2, 3):
         assert run.diverged is None
         run.advance()
         assert run.setbacks == setbacks
     assert run.iteration == 0
     assert not run.history
-    jax.tree.map(np.testing.assert_array_equal, jax.device_get(run.learned.law.weights), weights)
+    jax.tree.map(np.testing.assert_array_equal, jax.device_get(run.state.law.weights), weights)
     assert "also with learning rates 0.3 and 0.09 times as large. Lower learning_rate (now 3e+38)" in run.diverged

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from closura.parameters import Gamma, Interval, LogNormal, Normal, Parameters, Positive, Real, TruncatedNormal, Uniform
-from closura.population import Correlated, Diagonal, Effects, Independent, log_prior, population
+from closura.population import Correlated, Diagonal, Effects, Independent, population
 from closura.population._correlation import correlation_factor, inverse_factor
 from closura.population._slice import NUMBERS, slice_draw
 
@@ -122,9 +122,9 @@ def test_log_prior_is_the_density_of_what_is_scattered(name):
     root = np.asarray(jax.jacfwd(lambda n: prior.scatter(phi, jnp.tile(n, (SYSTEMS, 1)))[0])(jnp.zeros(3)))
     away = np.linalg.solve(root, np.asarray(theta - center).T)
     expected = -0.5 * np.sum(away**2, axis=0) - np.log(abs(np.linalg.det(root))) - 1.5 * np.log(2 * np.pi)
-    value, slope = log_prior(prior, theta, phi)
+    value, slope = prior.log_prior(theta, phi)
     np.testing.assert_allclose(value, expected, rtol=1e-9)
-    np.testing.assert_allclose(slope, jax.grad(lambda t: log_prior(prior, t, phi)[0].sum())(theta), rtol=1e-9)
+    np.testing.assert_allclose(slope, jax.grad(lambda t: prior.log_prior(t, phi)[0].sum())(theta), rtol=1e-9)
 
 
 @pytest.mark.usefixtures("float64")
@@ -148,6 +148,6 @@ def test_a_system_on_its_own_has_the_prior_that_was_stated():
     variance = 1.0 + 0.25  # of a guess: how unsure it is, and a typical spread
     away = np.asarray(theta[:, 4]) - np.log(0.3 / 0.7)
     expected += -0.5 * (away**2 / variance + np.log(2 * np.pi * variance))
-    value, slope = log_prior(alone, theta, ())
+    value, slope = alone.log_prior(theta, ())
     np.testing.assert_allclose(value, expected, rtol=1e-9)
-    np.testing.assert_allclose(slope, jax.grad(lambda t: log_prior(alone, t, ())[0].sum())(theta), rtol=1e-9)
+    np.testing.assert_allclose(slope, jax.grad(lambda t: alone.log_prior(t, ())[0].sum())(theta), rtol=1e-9)

@@ -6,7 +6,7 @@ import jax.random as jr
 import numpy as np
 import pytest
 
-from closura.population import Diagonal, draw_log_variance, log_prior, population
+from closura.population import Diagonal, draw_log_variance, population
 from closura.population._population import TRIES
 from closura.problems import mass_damper
 
@@ -74,10 +74,10 @@ def test_log_prior_and_its_gradient():
     prior = population(mass_damper.problem.parameters)
     phi = prior.draw(jr.normal(jr.key(0), (2, 3)))
     theta = jr.normal(jr.key(1), (4, 3))
-    value, slope = log_prior(prior, theta, phi)
+    value, slope = prior.log_prior(theta, phi)
     expected = -0.5 * ((theta - phi.mu) ** 2 / jnp.exp(phi.log_tau) + phi.log_tau + jnp.log(2 * jnp.pi)).sum(-1)
     np.testing.assert_allclose(value, expected, rtol=1e-4)
-    np.testing.assert_allclose(slope, jax.grad(lambda t: log_prior(prior, t, phi)[0].sum())(theta), rtol=1e-4)
+    np.testing.assert_allclose(slope, jax.grad(lambda t: prior.log_prior(t, phi)[0].sum())(theta), rtol=1e-4)
 
 
 def test_without_hierarchy_the_prior_is_the_papers():

@@ -13,7 +13,7 @@ import xarray as xr
 import closura as cl
 from closura.equations import ProblemError
 from closura.forward import likelihood
-from closura.learning import Run, Settings
+from closura.learning import Draws, Run, Settings
 from closura.parameters import Parameters
 from closura.posterior._summary import summarise, true_values
 from closura.runs import collect, restore, save, store
@@ -29,9 +29,9 @@ def test_checkpoint_survives_a_death_while_the_next_is_written(tmp_path, fresh):
     store(fresh, tmp_path)
     (tmp_path / ASIDE).write_bytes(b"half")
     again = copy(fresh)
-    again.learned = jax.tree.map(np.zeros_like, fresh.learned)
+    again.state = again.state._replace(law=jax.tree.map(np.zeros_like, fresh.state.law))
     restore(again, tmp_path)
-    jax.tree.map(np.testing.assert_array_equal, again.learned, fresh.learned)
+    jax.tree.map(np.testing.assert_array_equal, again.state.law, fresh.state.law)
     store(again, tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {"checkpoint.npz"}
 
@@ -220,7 +220,7 @@ def test_misfit_of_the_truth_between_grid_points():
 
     settings = Settings(hierarchy=False, devices=1, iterations=20, chains=16, draws=4, extend=0)
     run = Run(problem, cl.Observations.from_frame(frame), settings)
-    run.theta_draws = [np.full((4, 4, 4, 2, 1), theta)]
+    run.draws = [Draws(np.full((4, 4, 4, 2, 1), theta), (), None, ())]
     assert collect(run).metrics["residual_chi_square"] == pytest.approx(1.0, abs=0.25)
 
 

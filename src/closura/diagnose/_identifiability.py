@@ -32,7 +32,7 @@ def confounded(run: Any) -> list[str]:
 
 def _scale(run: Any) -> np.ndarray:
     """One standard deviation of each observation; where noise is to be inferred, as it is believed to be."""
-    sigma, scale = run.data.sigma, run.setup.scale
+    sigma, scale = run.data.sigma, run.setup.noise
     return (
         sigma if scale is None else np.where(np.isnan(sigma), np.exp(np.asarray(scale.mean))[run.data.quantity], sigma)
     )
@@ -48,7 +48,7 @@ def _parameters(run: Any, theta: np.ndarray) -> Any:
 
 
 def _prepared(run: Any, laws: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: law.prepare(run.ranges[name]) for name, law in laws.items()}
+    return {name: law.prepare(run.state.ranges[name]) for name, law in laws.items()}
 
 
 def _shapes(inputs: int) -> list[tuple[int, ...]]:
@@ -69,7 +69,7 @@ def _with_law(run: Any, name: str, theta: np.ndarray, parameters: np.ndarray) ->
     if not hasattr(law, "network"):
         return []
     shapes, exact = _shapes(law.spec.inputs), run.setup.exact
-    low, high = (np.asarray(end) for end in (run.ranges[name].low, run.ranges[name].high))
+    low, high = (np.asarray(end) for end in (run.state.ranges[name].low, run.state.ranges[name].high))
     unit = float(np.asarray(law.scaling.output))
 
     def predicted(size: Any) -> Any:

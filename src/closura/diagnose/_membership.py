@@ -26,7 +26,7 @@ from jax import lax
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..forward import Likelihood
-from ..learning import Stored
+from ..population import PopulationDraws
 
 LEVEL = 0.01  # false alarms in all; each question has half of it
 FEWEST, MOST, DEAR, TOTAL = 400, 1000, 256, 20_000  # simulated members of each newcomer; where solutions are dear
@@ -78,7 +78,7 @@ class Belongs(NamedTuple):
         return np.nan_to_num(self.misfit_p, nan=1.0) < LEVEL / 2
 
 
-def moments(stored: Stored) -> Population:
+def moments(stored: PopulationDraws) -> Population:
     assert stored.center is not None
     assert stored.white is not None
     lower = jnp.linalg.inv(stored.white)
@@ -93,7 +93,7 @@ def moments(stored: Stored) -> Population:
 def belongs(
     target: Likelihood,
     model: Any,
-    stored: Stored,
+    stored: PopulationDraws,
     start: Float[Array, "system parameter"],
     seed: int = 0,
     most: int = MOST,
@@ -120,7 +120,7 @@ def belongs(
 
 @eqx.filter_jit
 def _compared(
-    target: Likelihood, model: Any, stored: Stored, start: Array, key: PRNGKeyArray, shape: tuple[int, int]
+    target: Likelihood, model: Any, stored: PopulationDraws, start: Array, key: PRNGKeyArray, shape: tuple[int, int]
 ) -> Found:
     """Figures (block, row, system): of the newcomers themselves in the first row, beside members in all others."""
     rows, (key_draw, key_noise) = shape[0] * shape[1], jr.split(key)

@@ -71,7 +71,7 @@ def judge(
         )
     failed = _failed_share(run)
     if failed <= HOPELESS:
-        if run.theta_draws:
+        if run.draws:
             _judge_chains(verdict, run, check)
         # While a run still learns there is nothing to hold against it but that it stopped.
         if run.phase != "learn":
@@ -137,7 +137,7 @@ def _judge_surrogate(verdict: Verdict, settings: Any, off: SurrogateError) -> No
 
 def _failed_share(run: Any) -> float:
     """The share of proposals without a finite solution."""
-    evaluated = run.iteration * run.settings.chains * run.chains.log_step.shape[1]
+    evaluated = run.iteration * run.settings.chains * run.blocks
     return run.nonfinite / evaluated if evaluated else 0.0
 
 

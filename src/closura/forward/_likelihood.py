@@ -60,7 +60,7 @@ class Likelihood(eqx.Module):
 
         return jax.vmap(push, out_axes=(None, 0))(jnp.eye(theta.shape[-1]))
 
-    def evaluate(self, theta: Float[Array, "chain system parameter"], model: Any) -> Any:
+    def evaluate(self, theta: Float[Array, "chain system parameter"], model: Any, context_axes: int = 0) -> Any:
         """The fit of each system; a failed solve has log likelihood -inf.
 
         Worked through in blocks whose state fits the first-level cache, which halves the time of a large batch.
@@ -80,7 +80,7 @@ class Likelihood(eqx.Module):
         found = lax.map(block, (theta.reshape(-1, size, parameters), system.reshape(-1, size)))
         return jax.tree.map(lambda a: a.reshape(chains, systems, *a.shape[2:]), found)
 
-    def values(self, theta: Float[Array, "chain system parameter"], model: Any) -> Any:
+    def values(self, theta: Float[Array, "chain system parameter"], model: Any, context_axes: int = 0) -> Any:
         """The fit without slopes: of known noise the log likelihood of each system; a failed solve has -inf."""
         square = self.weight * (self.value - self.family.link(self.predict(theta, model))) ** 2
         return self._sound(self._loglik(square), None)[0] if self.member is None else Fit(self._summed(square), None)

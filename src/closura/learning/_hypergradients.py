@@ -76,12 +76,18 @@ def improve(trained: Trained, gradient: Any, rate: Array | float) -> Trained:
     return jax.tree.map(lambda new, old: jnp.where(fine, new, old), Trained(weights, state, usual), trained)
 
 
-class Bilevel(NamedTuple):
-    """One iteration's view of both levels.
+def train(
+    keys: GroupKeys, setup: Any, state: Any, laws: Any, picked: Any, rate: Array
+) -> tuple[Trained, Any, Array, Any]:
+    """The surrogate after its steps of this iteration, its replay, its loss, and the gradient of the upper level in the laws."""
+    theta, sound, log_sigma, members = picked
+    levels = Bilevel(setup, state.surrogate, state.replay, laws, theta, sound, log_sigma, members, keys, rate)
+    surrogate, replay, gradient, loss = levels.advance()
+    return surrogate, replay, loss, gradient
 
-    `draws` of the chains are (group, chain, system, parameter), `sound` where they count, `log_sigma` the size of the noise
-    they hold true (None where it is known); `newcomers` are draws of their populations, for training alone.
-    """
+
+class Bilevel(NamedTuple):
+    """One iteration's view of both levels; draws as in `Picked`."""
 
     setup: Any
     surrogate: Trained

@@ -2,9 +2,11 @@
 
 from typing import NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
 
 from ._settings import Settings
+from ._setup import Schedule
 
 FIRST_TEMPERATURE = 1e-3
 STORED_NUMBERS = 60_000_000
@@ -70,3 +72,20 @@ def adaptations(settings: Settings, phase: str, done: np.ndarray) -> np.ndarray:
     first = 0.1 if settings.step_size is None else 0.0
     slowing = {"learn": np.ones(len(done)), "settle": 2 / (1 + done / 25), "sample": np.zeros(len(done))}
     return first * slowing[phase]
+
+
+def learn_schedule(settings: Settings, now: np.ndarray, surrogate: bool, slower: float = 1.0) -> Schedule:
+    """Of iterations of learning, at which parts of it they are."""
+    law, network = learning_rates(settings, now, surrogate)
+    adaptation, ones = adaptations(settings, "learn", now), np.ones(len(now))
+    return _schedule(temperatures(settings, now), adaptation, slower * law, slower * network, ones)
+
+
+def sample_schedule(settings: Settings, phase: str, done: np.ndarray) -> Schedule:
+    """Of iterations under a frozen law, of which so many are over."""
+    ones, none = np.ones(len(done)), np.zeros(len(done))
+    return _schedule(ones, adaptations(settings, phase, done), none, none, ones)
+
+
+def _schedule(*columns: np.ndarray) -> Schedule:
+    return Schedule(*(jnp.asarray(column, float) for column in columns))

@@ -4,11 +4,12 @@ import difflib
 from collections.abc import Mapping
 from typing import Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_serializer, field_validator, model_validator
 
 from ..equations import Problem
-from ..sampling import BLOCKS
+from ..sampling import JointBlock, Kernel
 
+KERNEL_NAMES = ("theta", "shared", "joint", "population", "noise", "differential_evolution", "multi_try")
 Model = TypeVar("Model", bound=BaseModel)
 
 
@@ -80,8 +81,25 @@ class Given(BaseModel):
     exact: bool = Field(
         False, description="correct a surrogate by the solver while sampling, so that draws are of the exact posterior"
     )
+    sampler: tuple[Any, ...] | None = Field(
+        None, description="kernels of a sweep, in order, by name or as objects; none takes what suits the problem"
+    )
     chunk: int = Field(50, ge=1, description="iterations compiled into one call; progress shows after each")
     devices: int | None = Field(None, ge=1, description="devices to spread the groups over (default: all that fit)")
+
+    @field_validator("sampler")
+    @classmethod
+    def _kernels(cls, value: Any) -> Any:
+        for one in value or ():
+            if one not in KERNEL_NAMES and not isinstance(one, Kernel):
+                raise ValueError(
+                    f"{one!r} is no kernel; kernels are {', '.join(KERNEL_NAMES)}, or a closura.sampling.Kernel"
+                )
+        return value
+
+    @field_serializer("sampler")
+    def _kernel_names(self, value: Any) -> list[str] | None:
+        return None if value is None else [one if isinstance(one, str) else one.name for one in value]
 
     @field_validator("preconditioner", "devices", mode="before")
     @classmethod
@@ -141,7 +159,8 @@ class Settings(Given):
         """Are there enough chains to estimate a covariance of one block?"""
         if self.preconditioner is None:
             return
-        dimension = BLOCKS[self.blocks].dimension(systems, parameters, self.hierarchy)
+        joint = self.blocks == "joint"
+        dimension = JointBlock.dimension(systems, parameters, self.hierarchy) if joint else parameters
         share = self.groups * (2 if self.covariance == "halves" else 1)
         needed = share * (dimension + 1)
         needed += -needed % (2 * self.groups)

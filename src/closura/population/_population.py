@@ -15,6 +15,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from ._base import Population
 from ._correlation import correlation_factor, inverse_factor, log_lkj
 from ._random import normal, uniforms
 from ._slice import NUMBERS, slice_draw
@@ -43,7 +44,7 @@ class Effects(eqx.Module):
     parameter: tuple[int, ...] = eqx.field(static=True)
 
 
-class Diagonal(eqx.Module):
+class Diagonal(Population):
     """Hierarchical Gaussian with a diagonal covariance and the paper's hyperprior."""
 
     mean: Float[Array, " parameter"]
@@ -53,7 +54,9 @@ class Diagonal(eqx.Module):
     log_densities: Densities = eqx.field(static=True, default=())
     effects: Effects | None = None
 
-    hierarchical = True
+    @property
+    def hierarchical(self) -> bool:
+        return True
 
     @property
     def variance(self) -> Float[Array, " parameter"]:
@@ -235,20 +238,12 @@ class Correlated(Diagonal):
         return phi._replace(log_tau=spread[:count], bond=spread[count:])
 
 
-class Independent(eqx.Module):
+class Independent(Population):
     """No hierarchy: every system on its own, under one fixed prior."""
 
     mean: Float[Array, " parameter"]
     variance: Float[Array, " parameter"]
     log_densities: Densities = eqx.field(static=True, default=())
-
-    hierarchical = False
-
-    def draw(self, normal: Float[Array, "2 parameter"]) -> tuple[()]:
-        return ()
-
-    def log_hyperprior(self, phi: tuple[()]) -> Float[Array, ""]:
-        return jnp.zeros(())
 
     def scatter(self, phi: tuple[()], normal: Float[Array, "system parameter"]) -> Float[Array, "system parameter"]:
         return self.mean + jnp.sqrt(self.variance) * normal
@@ -258,19 +253,6 @@ class Independent(eqx.Module):
     ) -> tuple[Float[Array, " system"], Float[Array, "system parameter"]]:
         each, pull = jax.vjp(lambda t: _log_each(t, self.mean, self.variance, self.log_densities), theta)
         return jnp.sum(each, axis=-1), pull(jnp.ones_like(each))[0]
-
-    def noise(self, key: PRNGKeyArray, chains: int) -> Any:
-        return ()
-
-    def gibbs(self, noise: Any, theta: Float[Array, "system parameter"], phi: tuple[()]) -> tuple[()]:
-        return phi
-
-
-def log_prior(
-    population: Any, theta: Float[Array, "system parameter"], phi: Any
-) -> tuple[Float[Array, " system"], Float[Array, "system parameter"]]:
-    """log p(theta_k | phi) of each system and its gradient."""
-    return population.log_prior(theta, phi)
 
 
 def _log_each(x: Array, mean: Array, variance: Array, densities: Densities) -> Float[Array, "*row parameter"]:

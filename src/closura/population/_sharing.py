@@ -8,10 +8,11 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..parameters import Parameters
+from ._base import Population
 from ._population import Correlated, Diagonal, Effects, Independent
 
 
-class Sharing(eqx.Module):
+class Sharing(Population):
     """Theta has a row for every system still, with shared values in all of them; `varying` is the population of the rest.
 
     The prior of a shared value is counted in equal parts by all systems.
@@ -19,7 +20,11 @@ class Sharing(eqx.Module):
 
     varying: Diagonal | Independent
     common: Independent
-    shared: tuple[bool, ...] = eqx.field(static=True)
+    mask: tuple[bool, ...] = eqx.field(static=True)
+
+    @property
+    def shared(self) -> tuple[bool, ...]:
+        return self.mask
 
     @property
     def hierarchical(self) -> bool:
@@ -83,9 +88,6 @@ class Sharing(eqx.Module):
     def _joined(self, free: Array, held: Array) -> Array:
         """Columns of both kinds, in the order of the parameters."""
         return jnp.concatenate([free, held], axis=-1)[..., np.argsort([*self._free, *self._held])]
-
-
-Population = Diagonal | Independent | Sharing
 
 
 def population(

@@ -12,7 +12,7 @@ import xarray as xr
 from ..data import DataError, Observations
 from ..equations import Problem
 from ..laws import prepare
-from ..learning import Stored
+from ..population import PopulationDraws
 from ..posterior import Law
 
 STORED = 2000
@@ -58,7 +58,7 @@ class Fleet:
             {n: law.law for n, law in self.closures.items()}, {n: law.range for n, law in self.closures.items()}
         )
 
-    def stored(self, data: Observations) -> Stored:
+    def stored(self, data: Observations) -> PopulationDraws:
         """Draws of population and noise, for systems with these (matched) data."""
         posterior, systems = self.tree["posterior"], len(data.systems)
         total = posterior.sizes["chain"] * posterior.sizes["draw"]
@@ -81,7 +81,7 @@ class Fleet:
         if unknown.any():
             log_sigma = self._sizes(unknown, data.quantities)[some]
         arrays = (None if a is None else jnp.asarray(a, float) for a in (center, white, log_sigma))
-        return Stored(*arrays)
+        return PopulationDraws(*arrays)
 
     def _sizes(self, unknown: np.ndarray, names: tuple[str, ...]) -> np.ndarray:
         """Of the noise where a table does not state it: inferred by the fit, or nobody knows."""

@@ -14,11 +14,11 @@ from ..data import DataError, Observations, read_table
 from ..diagnose import DEAR, LEVEL, MOST, Belongs, belongs
 from ..equations import Problem, bound_to, extended, match
 from ..forward import likelihood
-from ..learning import CURVES, FIELDS, Stored, infer_newcomers
-from ..population import alone
+from ..population import PopulationDraws, alone
 from ..show import Forecast
 from ._fleet import Fleet, not_stated, summary_of
 from ._forecast import beyond_support, grid_for, noise_sizes, pushed, some_draws, summarised
+from ._infer import CURVES, FIELDS, infer
 
 NAMED = 2.6  # a parameter is named whose best fit is so many times as far off as members' usually are
 RHAT_WORTH_A_WORD = 1.1
@@ -33,7 +33,7 @@ def welcome(fleet: Fleet, table: Any, until: float | None, seed: int = 0, inputs
     stored, wide = fleet.stored(data), alone(fleet.problem.parameters)
     target, laws = likelihood(problem, data), fleet.laws()
     effort, members = (CURVES, MOST) if len(problem.axes) == 1 else (FIELDS, DEAR)
-    draws = infer_newcomers(target, target.model(laws), stored, wide, seed, effort)
+    draws = infer(target, laws, stored, wide, seed, effort)
     reference = stored if fleet.hierarchical else _as_population(wide, stored, len(data.systems))
     found = belongs(target, target.model(laws), reference, jnp.asarray(draws.theta[-1], float), seed, members)
     log_sigma = None
@@ -58,12 +58,12 @@ def matched(problem: Problem, table: Any, inputs: Any = None) -> Observations:
     return match(problem, data)
 
 
-def _as_population(wide: Any, stored: Stored, systems: int) -> Stored:
+def _as_population(wide: Any, stored: PopulationDraws, systems: int) -> PopulationDraws:
     """The prior in place of a population."""
     count = stored.count
     center = jnp.broadcast_to(wide.mean, (count, systems, len(wide.mean)))
     white = jnp.broadcast_to(jnp.diag(1 / jnp.sqrt(wide.variance)), (count, len(wide.mean), len(wide.mean)))
-    return Stored(center, white, stored.log_sigma)
+    return PopulationDraws(center, white, stored.log_sigma)
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,7 +81,7 @@ class Newcomers:
     data: Observations
     theta: np.ndarray
     log_sigma: np.ndarray | None
-    stored: Stored
+    stored: PopulationDraws
     found: Belongs
     rhat: np.ndarray
 

@@ -11,9 +11,10 @@ import jax.random as jr
 import numpy as np
 
 from ..equations import ProblemError
-from ..learning import Run
+from ..learning import Draws, Run, State
 from ..track import HISTORY
 
+COUNTERS = ("iteration", "extended", "setbacks", "stale", "nonfinite")
 PLACE, ASIDE = "checkpoint.npz", ".checkpoint-new.npz"
 
 
@@ -55,46 +56,33 @@ def restore(run: Run, folder: Path) -> None:
 
 
 def _arrays(run: Run) -> dict[str, Any]:
-    progress = {
-        "iteration": run.iteration,
-        "extended": run.extended,
-        "setbacks": run.setbacks,
-        "stale": run.stale,
-        "nonfinite": run.nonfinite,
-        "chunks": len(run.theta_draws),
-        "phi_leaves": len(jax.tree.leaves(run.above_draws[0])) if run.above_draws else 0,
-        "seconds": time.perf_counter() - run.began,
-    }
+    progress = {name: getattr(run, name) for name in COUNTERS}
+    progress |= {"chunks": len(run.draws), "seconds": time.perf_counter() - run.began}
     arrays = {"progress": np.array(json.dumps(progress))}
-    arrays |= {f"state_{i}": leaf for i, leaf in enumerate(jax.tree.leaves(_state(run)))}
-    arrays |= {f"theta_{i}": theta for i, theta in enumerate(run.theta_draws)}
-    arrays |= {
-        f"phi_{i}_{j}": leaf for i, phi in enumerate(run.above_draws) for j, leaf in enumerate(jax.tree.leaves(phi))
-    }
+    arrays |= {f"state{path}": leaf for path, leaf in _named(_plain(run.state))}
+    for number, chunk in enumerate(run.draws):
+        arrays |= {f"draws[{number}]{path}": leaf for path, leaf in _named(chunk)}
     keys = list(run.history[0]) if run.history else []
     return arrays | {f"history_{key}": np.concatenate([h[key] for h in run.history]) for key in keys}
 
 
 def _take(run: Run, arrays: dict[str, np.ndarray]) -> None:
     progress = json.loads(str(arrays["progress"]))
-    fresh, structure = jax.tree.flatten(_state(run))
-    leaves = [arrays[f"state_{i}"] for i in range(len(fresh))]
-    for old, new in zip(leaves, fresh, strict=True):
-        if (old.shape, old.dtype) != (new.shape, new.dtype):
-            raise ValueError(f"stored {old.dtype}{list(old.shape)} where the run has {new.dtype}{list(new.shape)}")
-    keys, chains, learned, ranges, factor = jax.tree.unflatten(structure, leaves)
-    theta = [arrays[f"theta_{i}"] for i in range(progress["chunks"])]
-    parts = [[arrays[f"phi_{i}_{j}"] for j in range(progress["phi_leaves"])] for i in range(progress["chunks"])]
-    run.learned, run.ranges = learned, ranges
-    run.chains = run.spread(chains._replace(keys=jr.wrap_key_data(keys)))
-    run.factor = run.spread(factor)
-    run.iteration, run.extended = progress["iteration"], progress["extended"]
-    run.setbacks = progress["setbacks"]
-    run.stale, run.nonfinite = progress["stale"], progress["nonfinite"]
+    fresh = _plain(run.state)
+    for path, leaf in _named(fresh):
+        stored = arrays[f"state{path}"]
+        if (stored.shape, stored.dtype) != (leaf.shape, leaf.dtype):
+            raise ValueError(
+                f"{path}: stored {stored.dtype}{list(stored.shape)}, the run has {leaf.dtype}{list(leaf.shape)}"
+            )
+    state = _filled(fresh, "state", arrays)
+    run.state = run.spread(state._replace(keys=jr.wrap_key_data(state.keys)))
+    for name in COUNTERS:
+        setattr(run, name, progress[name])
     run.began -= progress["seconds"]
     run.history = _by_phase({k.removeprefix("history_"): v for k, v in arrays.items() if k.startswith("history_")})
-    structure = jax.tree.structure(run.above_now)
-    run.theta_draws, run.above_draws = theta, [jax.tree.unflatten(structure, leaves) for leaves in parts]
+    one = Draws.of(run.state.chains)
+    run.draws = [_filled(one, f"draws[{number}]", arrays) for number in range(progress["chunks"])]
 
 
 def _by_phase(history: dict[str, np.ndarray]) -> list[dict[str, np.ndarray]]:
@@ -107,7 +95,16 @@ def _by_phase(history: dict[str, np.ndarray]) -> list[dict[str, np.ndarray]]:
     return [{key: part[i] for key, part in parts.items()} for i in range(len(cuts) + 1)]
 
 
-def _state(run: Run) -> Any:
-    """All arrays that change, typed keys as plain numbers."""
-    chains = run.chains._replace(keys=None)
-    return jax.device_get((jr.key_data(run.chains.keys), chains, run.learned, run.ranges, run.factor))
+def _plain(state: State) -> State:
+    """The state on the host, typed keys as plain numbers."""
+    return jax.device_get(state._replace(keys=jr.key_data(state.keys)))
+
+
+def _named(tree: Any) -> list[tuple[str, np.ndarray]]:
+    """Every leaf by its path, like `.chains.theta`."""
+    return [(jax.tree_util.keystr(path), np.asarray(leaf)) for path, leaf in jax.tree_util.tree_leaves_with_path(tree)]
+
+
+def _filled(tree: Any, prefix: str, arrays: dict[str, np.ndarray]) -> Any:
+    """The tree with the leaves of that name."""
+    return jax.tree_util.tree_map_with_path(lambda path, _: arrays[prefix + jax.tree_util.keystr(path)], tree)

@@ -110,7 +110,7 @@ def collect(run: Run, truth: Truth | None = None, context: dict[str, Any] | None
         else (pd.DataFrame(columns=["iteration", "acceptance", "loglik", "temperature", "step_size", "phase"]))
     )
     inputs = run.problem.law_inputs()
-    tables = {name: (np.asarray(ends.low), np.asarray(ends.high)) for name, ends in run.ranges.items()}
+    tables = {name: (np.asarray(ends.low), np.asarray(ends.high)) for name, ends in run.state.ranges.items()}
     laws = {
         name: Law(name, law, inputs[name], support_of(visited[name]), tables[name]) for name, law in run.laws.items()
     }
@@ -172,7 +172,7 @@ def _tree(run: Run) -> xr.DataTree:
             both = np.full((*theta.shape[:2], len(names), len(names)), np.nan)
             both[..., varying[:, None], varying] = factor @ np.swapaxes(factor, -1, -2)
             posterior["correlation"] = (("chain", "draw", "parameter", "other"), both)
-    log_sigma, scale = run.log_sigma(), run.setup.scale
+    log_sigma, scale = run.log_sigma(), run.setup.noise
     if log_sigma is not None and scale is not None:
         coords["quantity"] = list(data.quantities)
         posterior["sigma"] = (("chain", "draw", "quantity"), np.where(scale.free, np.exp(log_sigma), np.nan))
