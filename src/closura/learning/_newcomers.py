@@ -23,7 +23,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from ..forward import Fit, Likelihood
+from ..forward import Likelihood
 from ..population import Independent, normal, uniforms
 from ..sampling import Ensemble, GroupKeys, Weigh, adapt, cholesky, ensemble_covariance, init, jump, step
 
@@ -129,7 +129,7 @@ def infer(
 ) -> Draws:
     """The posterior of every newcomer; `model` is what the target's forward model needs beside theta."""
     stages = _stages(effort)
-    if target.value.shape[0] >= MANY:
+    if target.measured.value.shape[0] >= MANY:
         effort = effort._replace(groups=2)
     state, factor = _begin(target, model, stored, wide, jr.key(seed), effort)
     for stage in stages[: -effort.keep]:
@@ -160,14 +160,14 @@ def _begin(
     target: Likelihood, model: Any, stored: Stored, wide: Independent, key: PRNGKeyArray, effort: Effort
 ) -> tuple[State, Array]:
     """Chains from the wide prior, and their covariance."""
-    systems, count = target.value.shape[0], wide.mean.shape[0]
+    systems, count = target.measured.value.shape[0], wide.mean.shape[0]
     shape = (effort.groups, max(effort.each, 2 * (count + 2)), systems)
     key_start, key_chains = jr.split(key)
     uniform, which = uniforms(key_start, (*shape, count), shape)
     position = wide.scatter((), normal(uniform).reshape(-1, count)).reshape(*shape, count)
     index = jnp.minimum((which * stored.count).astype(int), stored.count - 1)
     keys, steps = jr.split(key_chains, shape[0]), jnp.zeros((shape[0], systems))
-    state = State(keys, _blank(target, model, position), index, steps)
+    state = State(keys, Ensemble(position, target.blank(position)), index, steps)
     return state, cholesky(ensemble_covariance(position))
 
 
@@ -193,15 +193,6 @@ def _stages(effort: Effort) -> list[Stage]:
     parts = [np.split(column, chunks) for column in (*columns, now[:-1] < tuning, jumping)]
     stages = [Stage(*part) for part in zip(*parts)]
     return [jax.tree.map(lambda a: jnp.asarray(a, bool if a.dtype == bool else float), stage) for stage in stages]
-
-
-def _blank(target: Likelihood, model: Any, position: Array) -> Ensemble:
-    """Nothing is evaluated yet: the first proposal that can be is accepted."""
-    shapes = jax.eval_shape(lambda x: init(x, lambda t: target.evaluate(t, model)), position).fit
-    first, slope = shapes  # log likelihood and score, or squares and slopes
-    worst = -jnp.inf if target.member is None else jnp.inf
-    fit = jnp.full(first.shape, worst, first.dtype), jnp.zeros(slope.shape, slope.dtype)
-    return Ensemble(position, fit if target.member is None else Fit(*fit))
 
 
 @eqx.filter_jit
@@ -323,25 +314,9 @@ def _prior(stored: Stored, wide: Independent, position: Array, index: Array, ble
 
 def _weighed(target: Likelihood, stored: Stored, fit: Any, index: Array) -> tuple[Array, Array]:
     """Log likelihood and score with each newcomer's own size of noise."""
-    if stored.log_sigma is None or target.member is None:
+    if stored.log_sigma is None:
         return fit
-    log_sigma = stored.log_sigma[index]  # (group, chain, system, quantity)
-    return _per_system(target, lambda row, fit, size: row.weigh(fit, size), fit, log_sigma)
-
-
-def _per_system(target: Likelihood, function: Any, fit: Any, log_sigma: Array) -> Any:
-    """`function(likelihood, fit, log_sigma)` of one system at a time, over (group, chain, system) in front."""
-    # Every array of a likelihood has the system axis first: a row of it is a likelihood of one system.
-    rows = jax.tree.map(lambda a: a[:, None], target)
-    lead = log_sigma.shape[:-1]
-    flat = jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), (fit, log_sigma))
-
-    def one(row: Likelihood, fit: Any, size: Array) -> Any:
-        found = function(row, jax.tree.map(lambda a: a[:, None], fit), size)
-        return jax.tree.map(lambda a: a[:, 0], found)
-
-    found = jax.vmap(one, in_axes=(0, 1, 1), out_axes=1)(rows, *flat)
-    return jax.tree.map(lambda a: a.reshape(*lead, *a.shape[2:]), found)
+    return jax.vmap(target.loglik_and_grad)(fit, stored.log_sigma[index])  # over groups
 
 
 def _other_draw(
@@ -355,11 +330,9 @@ def _other_draw(
     weight = jnp.zeros(candidates.shape)
     if stored.center is not None:
         weight += now.blend * jax.vmap(lambda i: stored.log_prior(theta, i)[0])(candidates)
-    if stored.log_sigma is not None and target.member is not None:
-        sizes = stored.log_sigma[candidates]
-        many = jax.tree.map(lambda a: jnp.broadcast_to(a, (1, CANDIDATES, *a.shape)), fit._replace(slope=None))
-        values = _per_system(target, lambda row, fit, size: row.weigh_values(fit, size), many, sizes[None])[0]
-        weight += now.temperature * values
+    if stored.log_sigma is not None and target.scale_inferred:
+        many = jax.tree.map(lambda a: jnp.broadcast_to(a, (CANDIDATES, *a.shape)), fit._replace(gradient=None))
+        weight += now.temperature * target.loglik(many, stored.log_sigma[candidates])
     chosen = jnp.argmax(
         weight - jnp.log(-jnp.log(tie)), axis=0
     )  # the first, which is the current one, if none can be told

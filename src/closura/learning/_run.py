@@ -19,7 +19,7 @@ from jaxtyping import Array
 
 from ..data import Observations
 from ..equations import Problem, as_seen
-from ..forward import Fit, Likelihood, likelihood, trainable, unknown_noise
+from ..forward import Likelihood, likelihood, noise_prior, seen_through, trainable
 from ..laws import Range, prepare
 from ..population import Sharing, normal, population, uniforms
 from ..sampling import BLOCKS, Ensemble, convergence, factors, init
@@ -71,13 +71,12 @@ class Run:
         problem, self.data = as_seen(problem, data)
         self.problem, self.settings = problem, settings
         target = likelihood(problem, self.data)
-        scale, notes = unknown_noise(problem, self.data)
+        scale, notes = noise_prior(problem, self.data)
         self.notes = [*notes, *problem.parameters.notes]
         effects = effects_of(problem, self.data)
         check_blocks(problem, settings, scale is not None, effects is not None)
         prior = population(problem.parameters, settings.hierarchy, settings.population == "full", effects)
-        seen = likelihood(problem, self.data, settings.forward, **settings.network)
-        seen = seen if seen.forward.trained else target
+        seen = seen_through(target, problem, self.data, settings.forward, **settings.network)
         systems, count = len(data.systems), len(problem.parameters)
         self.plan = make_plan(settings, settings.chains * systems * count)
         key_laws, key_chains, key_network = jr.split(jr.key(settings.seed), 3)
@@ -201,13 +200,8 @@ class Run:
 
     def _blank(self, position: Array, target: Likelihood) -> Ensemble:
         """Nothing is evaluated yet."""
-        none = jnp.full(position.shape[:3], -jnp.inf, position.dtype)
-        fit: Any = (none, jnp.zeros_like(position))
-        exact: Any = none
-        if target.member is not None:
-            terms = target.member.shape[2 if target.family.linear else 1]
-            square = jnp.full((*position.shape[:3], terms), jnp.inf, position.dtype)
-            fit, exact = Fit(square, jnp.zeros((*square.shape, position.shape[-1]))), Fit(square, None)
+        fit = target.blank(position)
+        exact = fit._replace(gradient=None) if target.scale_inferred else fit[0]
         return Ensemble(position, fit, exact if self.settings.corrected else None)
 
     def spread(self, tree: Any) -> Any:

@@ -18,7 +18,7 @@ from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as Spec
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ..forward import Likelihood, Scale
+from ..forward import Likelihood, NoisePrior, ResidualStats
 from ..laws import Range, prepare
 from ..population import Population, Sharing, normal, uniforms
 from ..sampling import BLOCKS, PLAIN, Ensemble, GroupKeys, Weigh, adapt, init, jump, renew, turns
@@ -58,12 +58,12 @@ class Setup(eqx.Module):
     population: Population
     closures: dict[str, Any]
     network: Any
-    scale: Scale | None
+    scale: NoisePrior | None
     settings: Settings = eqx.field(static=True)
 
     @property
     def blocks(self) -> Any:
-        return BLOCKS[self.settings.blocks](self.population, self.likelihood.value.shape[0])
+        return BLOCKS[self.settings.blocks](self.population, self.likelihood.measured.value.shape[0])
 
     @property
     def shared(self) -> tuple[bool, ...] | None:
@@ -89,22 +89,22 @@ class Setup(eqx.Module):
         if self.scale is None:
             return PLAIN
         return Weigh(
-            lambda fit, above: jax.vmap(self.likelihood.weigh)(fit, above[1]),
-            lambda fit, above: jax.vmap(self.exact.weigh_values)(fit, above[1]),
+            lambda fit, above: jax.vmap(self.likelihood.loglik_and_grad)(fit, above[1]),
+            lambda fit, above: jax.vmap(self.exact.loglik)(fit, above[1]),
         )
 
-    def new_sizes(self, keys: GroupKeys, ensemble: Ensemble, log_sigma: Any, temperature: Any = 1.0) -> Any:
+    def gibbs_noise(self, keys: GroupKeys, ensemble: Ensemble, log_sigma: Any, temperature: Any = 1.0) -> Any:
         """Draw the size of the noise given the residuals; those of the solver, where moves are corrected by it."""
         if self.scale is None:
             return None
-        seen, fit = (self.likelihood, ensemble.fit) if ensemble.exact is None else (self.exact, ensemble.exact)
+        seen, stats = (self.likelihood, ensemble.fit) if ensemble.exact is None else (self.exact, ensemble.exact)
 
-        def one_group(key: PRNGKeyArray, square: Array, log_sigma: Array) -> Array:
+        def one_group(key: PRNGKeyArray, stats: ResidualStats, log_sigma: Array) -> Array:
             assert self.scale is not None
             key = jr.fold_in(key, 1)  # the key itself draws the population
-            return self.scale.gibbs(key, seen.family, square, seen.counts, seen.member, log_sigma, temperature)
+            return seen.gibbs_noise(key, self.scale, stats, log_sigma, temperature)
 
-        return jax.vmap(one_group)(keys, fit.square, log_sigma)
+        return jax.vmap(one_group)(keys, stats, log_sigma)
 
 
 class Schedule(NamedTuple):
@@ -193,7 +193,7 @@ def learn(
             shared=setup.shared,
         )
         phi = blocks.gibbs(key_phi, ensemble.position, chains.phi)
-        log_sigma = setup.new_sizes(key_phi, ensemble, chains.log_sigma, now.temperature)
+        log_sigma = setup.gibbs_noise(key_phi, ensemble, chains.log_sigma, now.temperature)
         loglik = setup.weigh.fit(ensemble.fit, (phi, log_sigma))[0]
         replay, loss = chains.replay, jnp.asarray(jnp.nan)
         if moves:
@@ -266,7 +266,7 @@ def sample(
             shared=setup.shared,
         )
         phi = blocks.gibbs(key_phi, ensemble.position, chains.phi)
-        log_sigma = setup.new_sizes(key_phi, ensemble, chains.log_sigma)
+        log_sigma = setup.gibbs_noise(key_phi, ensemble, chains.log_sigma)
         loglik = setup.weigh.fit(ensemble.fit, (phi, log_sigma))[0]
         chains = Chains(keys, ensemble, phi, adapt(chains.log_step, info, rate), chains.replay, log_sigma)
         return chains, _log(setup, chains, loglik, info)
