@@ -9,6 +9,8 @@ from closura.show import ClosureView, ResidualView, View
 
 TIMES = np.linspace(0, 8, 161)
 EVIL = "<script>alert(1)</script>"
+LOG_LABELS = {"bar_label": "data ± σ of the logarithm", "residual_label": "log(data / fit) / σ"}
+LOG_LABELS |= {"scale_label": "Of the measurement noise: the standard deviation of its logarithm."}
 PANELS = {"population": 6, "fit": 6, "checks": 2, "closure": 2, "traces": 9, "hyper_traces": 6, "posteriors": 3}
 
 
@@ -175,7 +177,7 @@ def log_normal(view):
     value = np.exp(table["value"])
     table = table.assign(value=value, low=value * np.exp(-0.15), high=value * np.exp(0.15))
     metrics = view.metrics | {"noise_sd": 0.15}
-    return replace(view, observations=table, metrics=metrics, log_noise=True, truth_fit=np.exp(view.truth_fit), **fits)
+    return replace(view, observations=table, metrics=metrics, truth_fit=np.exp(view.truth_fit), **LOG_LABELS, **fits)
 
 
 def field_view(view, shape, triangles=None):

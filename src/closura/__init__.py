@@ -27,6 +27,7 @@ from .equations import Mesh as Mesh
 from .equations import Neumann as Neumann
 from .equations import ProblemError as ProblemError
 from .equations import Rectangle as Rectangle
+from .forward import Noise as Noise
 from .laws import MLP as MLP
 from .laws import Known as Known
 from .learning import Settings as Settings

@@ -144,13 +144,14 @@ def _places(run: Run) -> list[str]:
 def _expected(run: Run) -> list[str]:
     """Data far outside of what the priors expect."""
     exact, laws, theta = run.setup.exact, run.views, run.theta()[:, 0]
-    draws = np.asarray(jax.jit(lambda t: exact.family.link(exact.predict(t, exact.model(laws))))(theta), float)
+    draws = np.asarray(jax.jit(lambda t: exact.predict(t, exact.model(laws)))(theta), float)
     draws = np.where(np.isfinite(draws), draws, np.nan)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # where no draw has a solution
-        low, high = np.nanmin(draws, axis=0), np.nanmax(draws, axis=0)
-    value, slack = np.asarray(exact.value, float), 3 * run.sigma()
-    outside = float((~((value > low - slack) & (value < high + slack)))[run.data.mask].mean())
+        ends = exact.noise.interval(draws, run.sigma(), width=3.0)
+        low, high = np.nanmin(ends[0], axis=0), np.nanmax(ends[1], axis=0)
+    value = run.data.value
+    outside = float((~((value > low) & (value < high)))[run.data.mask].mean())
     if outside <= 0.1:
         return []
     return [

@@ -9,6 +9,7 @@ from closura.data import Observations
 from closura.diagnose import check_table, remarks
 from closura.diagnose._checks import _of_unit_size, autocorrelation, chi_square, holm, largest, pattern
 from closura.diagnose._residual_pairs import neighbours
+from closura.equations import NOISES
 
 
 def observations(systems, places, quantities=1, axes=("time",)):
@@ -46,7 +47,7 @@ def checked(y, kind="normal", **more):
     residual, data = posterior(y), observations(len(y), np.linspace(0, 8, y.shape[1])[:, None])
     inside = np.abs(ndtr(residual).mean(axis=0) - 0.5) < 0.475
     table = check_table(residual, inside, data)
-    return table, remarks(table, residual, data, kind, **more)
+    return table, remarks(table, residual, data, NOISES[kind], **more)
 
 
 def deviation(p):
@@ -171,9 +172,9 @@ def test_noise_inferred_too_large_makes_neighbours_alike():
     table = pd.DataFrame({**kinds, "value": [0.3, 0.5], "low": -0.1, "high": 1.2, "p": [1e-5, 1e-6], "off": True})
     data = observations(20, np.arange(15)[:, None])
     guessed = Observations(**{**vars(data), "sigma": np.full(data.mask.shape, np.nan)})
-    assert remarks(table, noise()[None], guessed, "normal") == []
+    assert remarks(table, noise()[None], guessed, NOISES["normal"]) == []
     alone = table.assign(value=[0.3, 1.5])
-    assert [one.check for one in remarks(alone, noise()[None], guessed, "normal")] == ["autocorrelation"]
+    assert [one.check for one in remarks(alone, noise()[None], guessed, NOISES["normal"])] == ["autocorrelation"]
 
 
 def test_heavy_tails_are_not_advised_against_twice():
@@ -196,7 +197,7 @@ def test_each_quantity_of_a_fleet_by_itself():
     table = check_table(residual, np.ones(data.mask.shape, bool), data)
     off = table[table["off"] & (table["level"] == "fleet")]
     assert set(off["quantity"]) == {"v"}
-    assert "in v are larger" in remarks(table, residual, data, "normal")[-1].text
+    assert "in v are larger" in remarks(table, residual, data, NOISES["normal"])[-1].text
 
 
 def test_predictions_that_are_not_finite_say_nothing():
@@ -206,7 +207,7 @@ def test_predictions_that_are_not_finite_say_nothing():
     table = check_table(residual, np.ones(data.mask.shape, bool), data)
     assert table.loc[table["system"].isin(["s4", ""]), "p"].isna().all()
     assert table.loc[~table["system"].isin(["s4", ""]), "p"].notna().all()
-    assert remarks(table, residual, data, "normal") == []
+    assert remarks(table, residual, data, NOISES["normal"]) == []
 
 
 def test_observations_that_are_not_there_do_not_count():
@@ -250,8 +251,8 @@ def test_inferred_noise_is_not_stated_too_large():
     data, y = observations(20, np.arange(15)[:, None]), one_loud(noise()) / 1.5
     guessed = Observations(**{**vars(data), "sigma": np.full(data.mask.shape, np.nan)})
     table = check_table(y[None], np.ones(data.mask.shape, bool), data)
-    assert [one.level for one in remarks(table, y[None], data, "normal")] == ["system", "others"]
-    assert [one.level for one in remarks(table, y[None], guessed, "normal")] == ["system"]
+    assert [one.level for one in remarks(table, y[None], data, NOISES["normal"])] == ["system", "others"]
+    assert [one.level for one in remarks(table, y[None], guessed, NOISES["normal"])] == ["system"]
 
 
 def test_what_is_significant_but_small_is_not_off():

@@ -33,7 +33,7 @@ def test_the_error_of_reading_is_told_by_axis(snapshots, cells, axis):
     data = seen(problem, random.uniform(0, 1, 200), random.uniform(-1, 1, 200))
     wave = {"time": lambda t, x: np.sin(12 * t), "x": lambda t, x: np.sin(4 * np.pi * x)}[axis]
     fit = np.broadcast_to(wave(*problem.points.T), (2, 1, len(problem.points)))
-    found = reading_error(problem, data, fit, data.sigma)
+    found = reading_error(problem, data, fit, problem.noise, data.sigma)
     node, weight = in_strip(problem, data.place)
     off = (np.sum(weight * fit[0, 0][node], axis=-1) - wave(*np.moveaxis(data.place, -1, 0)))[data.mask] / 0.1
     assert found[axis] == pytest.approx(np.sqrt(np.mean(off**2)), rel=0.35)
@@ -44,7 +44,7 @@ def test_on_the_grid_nothing_is_off():
     problem = channel(16, 16)
     data = seen(problem, problem.times[[0, 3, 16]], problem.nodes[[0, 5, 15]])
     fit = np.random.default_rng(0).normal(size=(2, 1, len(problem.points)))
-    assert reading_error(problem, data, fit, data.sigma) == {"time": 0.0, "x": 0.0}
+    assert reading_error(problem, data, fit, problem.noise, data.sigma) == {"time": 0.0, "x": 0.0}
 
 
 def test_the_step_is_judged_again_once_the_law_is_known():

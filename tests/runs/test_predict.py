@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import types
 
 import jax.numpy as jnp
 import jax.random as jr
@@ -270,8 +271,11 @@ def test_noise_of_a_measurement_is_what_is_known_best():
     np.testing.assert_allclose(noise_sizes(fitted, none, fitted.log_sigma[:, None]), 0.7)
     np.testing.assert_allclose(noise_sizes(fitted, none, None), 0.7)
     np.testing.assert_allclose(noise_sizes(fitted, own, None), 0.1)
-    stated = fleet(line(0.3), [[2.0, 0.0]], [[1.0, 1.0]])
-    np.testing.assert_allclose(noise_sizes(stated, matched(line(0.3), newcomer([2.0])), None), 0.3)
+    for known in (0.3, types.MappingProxyType({"u": 0.3})):  # any mapping
+        stated = fleet(line(known), [[2.0, 0.0]], [[1.0, 1.0]])
+        none = dataclasses.replace(stated.data, sigma=np.full_like(stated.data.sigma, np.nan))
+        silent = dataclasses.replace(stated, data=none)
+        np.testing.assert_allclose(noise_sizes(silent, none, None), 0.3)
 
 
 def test_evolution_goes_on_in_the_same_steps():

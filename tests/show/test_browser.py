@@ -113,7 +113,13 @@ def renamed(view):
 
 def with_surrogate(view):
     losses = np.where(view.history["phase"] == "warm-up", np.exp(-view.history["iteration"] / 99), np.nan)
-    return replace(view, surrogate_fit=view.fit_mean + 0.1, history=view.history.assign(surrogate_loss=losses))
+    apart = np.full_like(view.fit_mean, 0.1 / 0.15)
+    return replace(
+        view,
+        surrogate_fit=view.fit_mean + 0.1,
+        surrogate_apart=apart,
+        history=view.history.assign(surrogate_loss=losses),
+    )
 
 
 def edged(view):

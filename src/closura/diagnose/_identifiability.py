@@ -24,27 +24,29 @@ DRAWS = 4
 def confounded(run: Any) -> list[str]:
     """In words, what data cannot tell apart; nothing if they can."""
     theta = run.some_theta(DRAWS)
-    parameters = np.asarray(_parameters(run, theta), float)  # (draw, system, observation, parameter)
+    parameters, weight = _parameters(run, theta)  # (draw, system, observation, parameter), (draw, system, observation)
     return _among_parameters(run, parameters) + [
-        line for name in run.laws for line in _with_law(run, name, theta, parameters)
+        line for name in run.laws for line in _with_law(run, name, theta, parameters, weight)
     ]
 
 
-def _scale(run: Any) -> np.ndarray:
-    """One standard deviation of each observation; where noise is to be inferred, as it is believed to be."""
-    sigma, scale = run.data.sigma, run.setup.noise
-    return (
-        sigma if scale is None else np.where(np.isnan(sigma), np.exp(np.asarray(scale.mean))[run.data.quantity], sigma)
-    )
+def _weight(run: Any, prediction: np.ndarray) -> np.ndarray:
+    """One over the noise of each observation; where its scale is to be inferred, as it is believed to be."""
+    sigma, prior = run.data.sigma, run.setup.noise
+    if prior is not None:
+        sigma = np.where(np.isnan(sigma), np.exp(np.asarray(prior.mean))[run.data.quantity], sigma)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(run.data.mask, 1 / run.setup.exact.noise.unit(prediction, sigma), 0.0)
 
 
-def _parameters(run: Any, theta: np.ndarray) -> Any:
-    """Slopes of predictions in the parameters, in units of noise and prior."""
+def _parameters(run: Any, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Derivatives of predictions in the parameters, in units of noise and prior; and one over the noise."""
     exact, laws = run.setup.exact, run.laws
     spread = np.sqrt(np.asarray(run.setup.population.variance))
-    slopes = jax.jit(lambda t: exact.linearise(t, exact.model(_prepared(run, laws)))[1])(jnp.asarray(theta))
-    weight = np.where(run.data.mask, 1 / _scale(run), 0.0)
-    return np.moveaxis(np.nan_to_num(np.asarray(slopes)), 0, -1) * weight[..., None] * spread
+    linearise = jax.jit(lambda t: exact.linearise(t, exact.model(_prepared(run, laws))))
+    prediction, jacobian = (np.asarray(a, float) for a in linearise(jnp.asarray(theta)))
+    weight = _weight(run, prediction)
+    return np.nan_to_num(np.moveaxis(jacobian, 0, -1) * weight[..., None]) * spread, weight
 
 
 def _prepared(run: Any, laws: Mapping[str, Any]) -> dict[str, Any]:
@@ -64,7 +66,7 @@ def _shape(powers: tuple[int, ...], where: Any) -> Any:
     return total
 
 
-def _with_law(run: Any, name: str, theta: np.ndarray, parameters: np.ndarray) -> list[str]:
+def _with_law(run: Any, name: str, theta: np.ndarray, parameters: np.ndarray, weight: np.ndarray) -> list[str]:
     law = run.laws[name]
     if not hasattr(law, "network"):
         return []
@@ -83,10 +85,10 @@ def _with_law(run: Any, name: str, theta: np.ndarray, parameters: np.ndarray) ->
             return laws[name](*x) + unit * _kept(law.spec, more, x)
 
         known = Known(moved, law.spec.inputs).build(jax.random.key(0), law.scaling)
-        return exact.family.link(exact.predict(jnp.asarray(theta), exact.model({**laws, name: known})))
+        return exact.predict(jnp.asarray(theta), exact.model({**laws, name: known}))
 
-    slopes = np.nan_to_num(np.asarray(jax.jit(jax.jacfwd(predicted))(jnp.zeros(len(shapes)))))
-    effect = slopes * np.where(run.data.mask, 1 / _scale(run), 0.0)[..., None]
+    jacobian = np.asarray(jax.jit(jax.jacfwd(predicted))(jnp.zeros(len(shapes))), float)
+    effect = np.nan_to_num(jacobian * weight[..., None])
     undo = _undo(parameters, effect, np.array(run.problem.parameters.shared))
     rest = effect - parameters @ undo
     whole, left = (np.einsum("dkoa,dkob->ab", x, x) / len(theta) for x in (effect, rest))

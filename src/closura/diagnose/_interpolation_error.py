@@ -8,11 +8,14 @@ import numpy as np
 
 from ..data import Observations
 from ..equations import Evolution, Problem, ProblemError, in_strip
+from ..forward import Noise
 
 JUDGED = 20  # systems
 
 
-def reading_error(problem: Problem, data: Observations, fit: np.ndarray, sigma: np.ndarray) -> dict[str, float]:
+def reading_error(
+    problem: Problem, data: Observations, fit: np.ndarray, noise: Noise, sigma: np.ndarray
+) -> dict[str, float]:
     """Root mean square over observations, in units of the noise, of reading `fit` (system, quantity, point) by cubic
     interpolation along each axis where observations lie off the grid.
 
@@ -31,7 +34,7 @@ def reading_error(problem: Problem, data: Observations, fit: np.ndarray, sigma: 
         if problem.shape[axis] < 8 or (problem.periodic[axis] and problem.shape[axis] % 2):
             continue
         coarser = tuple(2 if other == axis else 1 for other in range(len(problem.axes)))
-        apart = ((read(coarser) - full) / 15 / sigma)[data.mask]
+        apart = (noise.apart(read(coarser), full, sigma) / 15)[data.mask]
         found[name] = float(np.sqrt(np.mean(apart**2)))
     return found
 

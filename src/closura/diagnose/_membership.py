@@ -8,14 +8,15 @@
 
    lambda_i the information of the data and h_i = lambda_i (estimate - population mean)_i: d' Cov^-1 d, and chi-square in
    linear problems with normal noise. Directions that data leave open have no say.
-2. Does any theta fit? Squared standardised residuals that remain when theta is free.
+2. Does any theta fit? Squared standardised residuals that remain when theta is free: score^2 / information of every
+   observation, which is Pearson's chi-square, less what theta would take away.
 
 Both figures are computed in the same way for members drawn from the stored populations and observed at the newcomer's own
 places with its own noise. The p-value is the share of members that look at least as odd, so that it needs no normality of
 anything, and takes into account how well the population is known.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -23,7 +24,7 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from jax import lax
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, Key, PRNGKeyArray, PyTree
 
 from ..forward import Likelihood
 from ..population import PopulationDraws
@@ -92,7 +93,7 @@ def moments(stored: PopulationDraws) -> Population:
 
 def belongs(
     target: Likelihood,
-    model: Any,
+    context: PyTree,
     stored: PopulationDraws,
     start: Float[Array, "system parameter"],
     seed: int = 0,
@@ -104,9 +105,9 @@ def belongs(
     rows = batch * -(-min(most, max(FEWEST, TOTAL // systems)) // batch)
     found = jax.tree.map(
         lambda a: np.asarray(a, float).reshape(-1, *a.shape[2:]),
-        _compared(target, model, stored, start, jr.key(seed), (rows // batch, batch)),
+        _compared(target, context, stored, start, jr.key(seed), (rows // batch, batch)),
     )
-    free = np.asarray(jnp.sum(target.weight > 0, axis=1)) - count
+    free = np.asarray(jnp.sum(target.measured.mask, axis=1)) - count
     return Belongs(
         found.conflict[0],
         _share(found.conflict),
@@ -120,15 +121,22 @@ def belongs(
 
 @eqx.filter_jit
 def _compared(
-    target: Likelihood, model: Any, stored: PopulationDraws, start: Array, key: PRNGKeyArray, shape: tuple[int, int]
+    target: Likelihood,
+    context: PyTree,
+    stored: PopulationDraws,
+    start: Array,
+    key: PRNGKeyArray,
+    shape: tuple[int, int],
 ) -> Found:
     """Figures (block, row, system): of the newcomers themselves in the first row, beside members in all others."""
-    rows, (key_draw, key_noise) = shape[0] * shape[1], jr.split(key)
+    rows = shape[0] * shape[1]
+    key_draw, key_noise = jr.split(key)
     index = jr.randint(key_draw, (rows,), 0, stored.count)
     theta = stored.scatter(index, jr.normal(jr.fold_in(key_draw, 1), (rows, *start.shape))).at[0].set(start)
-    noise = _noise(target, None if stored.log_sigma is None else stored.log_sigma[index], key_noise, rows)
-    value = jnp.full(noise.shape, jnp.nan).at[0].set(target.value)
-    return _best(target, model, moments(stored), *(a.reshape(*shape, *a.shape[1:]) for a in (theta, value, noise)))
+    value = jnp.full((rows, *target.measured.value.shape), jnp.nan).at[0].set(target.measured.value)
+    log_scale = None if stored.log_sigma is None else stored.log_sigma[index]
+    theta, value, log_scale = jax.tree.map(lambda a: a.reshape(*shape, *a.shape[1:]), (theta, value, log_scale))
+    return _best(target, context, moments(stored), _Rows(theta, value, log_scale, jr.split(key_noise, shape[0])))
 
 
 def _share(figure: np.ndarray) -> np.ndarray:
@@ -136,21 +144,6 @@ def _share(figure: np.ndarray) -> np.ndarray:
     own, others = figure[0], figure[1:]
     sound = np.isfinite(others)
     return (1 + (sound & ~(others < own)).sum(axis=0)) / (1 + sound.sum(axis=0))
-
-
-def _noise(target: Likelihood, log_sigma: Any, key: PRNGKeyArray, rows: int) -> Float[Array, "row system observation"]:
-    """Of members, on the scale of the noise."""
-    shape, weight = (rows, *target.value.shape), target.weight
-    drawn = jr.normal(key, shape) if target.family.linear else jr.t(key, target.family.freedom, shape)
-    size = jnp.where(weight > 0, 1 / jnp.sqrt(jnp.where(weight > 0, weight, 1.0)), 0.0)
-    return drawn * size * jnp.exp(_of_observations(target, log_sigma))
-
-
-def _of_observations(target: Likelihood, log_sigma: Any) -> Any:
-    """(..., quantity) to (..., system, observation)."""
-    if log_sigma is None or target.member is None:
-        return 0.0
-    return jnp.einsum("soq,...q->...so", target.member, log_sigma)
 
 
 class _Trial(NamedTuple):
@@ -164,37 +157,29 @@ class _Trial(NamedTuple):
     value: Float[Array, "row system observation"]
 
 
-def _best(target: Likelihood, model: Any, population: Population, theta: Array, value: Array, noise: Array) -> Found:
-    """Best fits by Levenberg and Marquardt from theta (block, row, system, parameter), and the figures there.
+class _Rows(NamedTuple):
+    """Rows of systems to be fitted, in blocks; where there are no values (NaN) they are made: observations of what is
+    predicted at theta, by noise of this scale."""
 
-    Where there are no values (NaN) they are made: what is predicted at theta, and the noise.
-    """
-    mean, lower, log_sigma = population
-    weight = target.weight * jnp.exp(-2 * _of_observations(target, log_sigma))
+    theta: Float[Array, "block row system parameter"]
+    value: Float[Array, "block row system observation"]
+    log_scale: Float[Array, "block row quantity"] | None
+    key: Key[Array, " block"]
 
-    def attempt(place: Array, value: Array, noise: Array) -> _Trial:
-        predicted, jacobian = target.linearise(mean + jnp.einsum("spq,rsq->rsp", lower, place), model)
-        value = jnp.where(jnp.isnan(value), predicted + noise, value)
-        apart = jnp.where(weight > 0, value - predicted, 0.0)
-        slope = jnp.where(weight > 0, jnp.einsum("prso,spq->qrso", jacobian, lower), 0.0)
-        square = weight * apart**2
-        own = weight * target.family.pull(square)
-        information = jnp.einsum("prso,rso,qrso->rspq", slope, own, slope)
-        pull = jnp.einsum("prso,rso->rsp", slope, own * apart)
-        cost = jnp.sum(target.family.rho(square), axis=-1) + 0.5 * jnp.sum(place**2, axis=-1)
-        fine = jnp.isfinite(cost) & jnp.all(jnp.isfinite(information), axis=(-2, -1))
-        squares = jnp.sum(own * apart**2, axis=-1)
-        return _Trial(place, jnp.where(fine, cost, jnp.inf), information, pull, squares, value)
 
-    def block(part: tuple[Array, Array, Array]) -> Found:
-        theta, value, noise = part
+def _best(target: Likelihood, context: PyTree, population: Population, rows: _Rows) -> Found:
+    """Best fits by Levenberg and Marquardt, and the figures there."""
+    mean, lower, _ = population
+
+    def block(part: _Rows) -> Found:
+        theta, value, size = part.theta, part.value, part.theta.shape[-1]
 
         def improve(state: tuple[_Trial, Array], _: None) -> tuple[tuple[_Trial, Array], None]:
             best, damping = state
-            eye, more = jnp.eye(theta.shape[-1]), damping[..., None, None]
+            eye, more = jnp.eye(size), damping[..., None, None]
             curved = best.information * (1 + more * eye) + (1 + more) * eye
             move = jnp.linalg.solve(curved, (best.pull - best.place)[..., None])[..., 0]
-            trial = attempt(best.place + move, best.value, noise)
+            trial = _attempt(target, context, population, best.place + move, part._replace(value=best.value))
             better = trial.cost < best.cost
 
             def either(new: Array, old: Array) -> Array:
@@ -203,13 +188,43 @@ def _best(target: Likelihood, model: Any, population: Population, theta: Array, 
             return (jax.tree.map(either, trial, best), jnp.where(better, 0.2 * damping, 10 * damping + 0.01)), None
 
         place = jnp.linalg.solve(lower, (theta - mean)[..., None])[..., 0]
-        none, size = jnp.full(place.shape[:2], jnp.inf), theta.shape[-1]
+        none = jnp.full(place.shape[:2], jnp.inf)
         # A first trial that goes nowhere: it is made within the loop, so that the solver is compiled once.
         first = _Trial(place, none, jnp.zeros((*place.shape, size)), place, none, value)
         (best, _), _ = lax.scan(improve, (first, jnp.zeros(place.shape[:2])), length=1 + STEPS)
         return _figures(best, lower)
 
-    return lax.map(block, (theta, value, noise))
+    return lax.map(block, rows)
+
+
+def _attempt(
+    target: Likelihood,
+    context: PyTree,
+    population: Population,
+    place: Float[Array, "row system parameter"],
+    rows: _Rows,
+) -> _Trial:
+    """How well theta at a place fits rows of one block."""
+    mean, lower, usual = population
+    noise, measured = target.noise, target.measured
+    predicted, jacobian = target.linearise(mean + jnp.einsum("spq,rsq->rsp", lower, place), context)
+    own = jnp.broadcast_to(measured.scales(rows.log_scale), predicted.shape)
+    scale = jnp.broadcast_to(measured.scales(None if usual is None else usual[None]), predicted.shape)
+    missing = jnp.isnan(rows.value)
+    value = lax.cond(
+        jnp.any(missing),
+        lambda: jnp.where(missing, noise.sample(rows.key, predicted, own), rows.value),
+        lambda: rows.value,
+    )
+    slope = jnp.where(measured.mask, jnp.einsum("prso,spq->qrso", jacobian, lower), 0.0)
+    each = (*noise.log_prob_and_score(value, predicted, scale), noise.weight(value, predicted, scale))
+    log_prob, score, weight = (jnp.where(measured.mask, x, 0.0) for x in each)
+    information = jnp.einsum("prso,rso,qrso->rspq", slope, weight, slope)
+    pull = jnp.einsum("prso,rso->rsp", slope, score)
+    cost = 0.5 * jnp.sum(place**2, axis=-1) - jnp.sum(log_prob, axis=-1)
+    fine = jnp.isfinite(cost) & jnp.all(jnp.isfinite(information), axis=(-2, -1))
+    squares = jnp.sum(jnp.where(weight > 0, score**2 / jnp.where(weight > 0, weight, 1.0), 0.0), axis=-1)
+    return _Trial(place, jnp.where(fine, cost, jnp.inf), information, pull, squares, value)
 
 
 def _figures(best: _Trial, lower: Array) -> Found:

@@ -28,10 +28,12 @@ def step_error(run: Run, theta: Float[np.ndarray, "draw system parameter"]) -> F
     fine.steps = 2 * problem.steps
     places = problem.parameters.complete(jnp.asarray(theta, float))
     coarse, halved = (_predicted(p, run, places) for p in (problem, fine))
-    with np.errstate(over="ignore", invalid="ignore"):
-        apart = np.where(data.mask, (coarse - halved) / run.sigma(), 0.0)
+    noise, sigma = run.setup.exact.noise, run.sigma()
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        apart = np.where(data.mask, noise.apart(coarse, halved, sigma), 0.0)
         error = np.sqrt(np.sum(apart**2, axis=-1) / np.maximum(data.counts, 1))
-    lost = (np.isfinite(halved) & ~np.isfinite(coarse) & data.mask).any(axis=-1)
+        possible, before = (np.isfinite(noise.apart(x, x, sigma)) for x in (halved, coarse))
+    lost = (possible & ~before & data.mask).any(axis=-1)
     return np.where(lost, np.inf, error)
 
 
@@ -62,10 +64,10 @@ def _remedy(problem: Problem) -> str:
 
 
 def _predicted(problem: ODE, run: Run, theta: Any) -> np.ndarray:
-    (forward, where), link = solver(problem, run.data), run.setup.exact.family.link
+    forward, where = solver(problem, run.data)
 
     @eqx.filter_jit
     def predict(theta: Any, laws: Any) -> Any:
-        return jax.vmap(jax.vmap(lambda t, w: link(forward.predict(t, laws, w))), (0, None))(theta, where)
+        return jax.vmap(jax.vmap(lambda t, w: forward.predict(t, laws, w)), (0, None))(theta, where)
 
     return np.asarray(predict(theta, run.views), float)

@@ -34,7 +34,7 @@ def spot_check(
     if network is None:
         return dict.fromkeys(FIGURES), None
     seen, exact, draws = run.setup.likelihood, run.setup.exact, jnp.asarray(paths["draws"])
-    laws, sigma = run.views, run.sigma()
+    laws = run.views
 
     @eqx.filter_jit
     def on_grid(network: Any, theta: Any) -> Any:
@@ -48,10 +48,10 @@ def spot_check(
 
     @eqx.filter_jit
     def at_data(network: Any, laws: Any, theta: Any) -> Any:
-        apart = seen.predict(theta, network) - exact.predict(theta, exact.model(laws))
-        return apart**2 / jnp.asarray(sigma) ** 2
+        return seen.predict(theta, network), exact.predict(theta, exact.model(laws))
 
-    apart = np.asarray(at_data(network, laws, draws), float)
+    said, solution = (np.asarray(predicted, float) for predicted in at_data(network, laws, draws))
+    apart = exact.noise.apart(said, solution, run.sigma()) ** 2
     said = np.asarray(on_grid(network, draws), float)
     paths["surrogate"] = said.mean(axis=0)
     fit = said - paths["fit"]

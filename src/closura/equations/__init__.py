@@ -14,6 +14,8 @@ from ._problem import as_seen as as_seen
 from ._problem import bound_to as bound_to
 from ._problem import match as match
 from ._problem import place_names as place_names
+from ._shared import NOISES as NOISES
+from ._shared import NoiseModel as NoiseModel
 from ._shared import ProblemError as ProblemError
 from ._shared import unit_scaling as unit_scaling
 from ._stencil import Stencil as Stencil

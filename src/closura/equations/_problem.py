@@ -12,6 +12,7 @@ from ..parameters import Parameters
 from ._defaults import with_defaults
 from ._integrators import Adaptive
 from ._observe import Sensors
+from ._shared import NoiseModel, Sigma
 
 
 @runtime_checkable
@@ -28,8 +29,8 @@ class Problem(Protocol):
     single: bool
     state_names: tuple[str, ...]
     sensors: Sensors
-    sigma: Any
-    noise: str
+    sigma: Sigma
+    noise: NoiseModel
     covariates: dict[str, tuple[str, ...]]
 
     @property

@@ -3,12 +3,12 @@
 import inspect
 from collections import namedtuple
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..laws import ClosureSpec, Known, KnownClosure, Scaling
 from ..parameters import LogNormal, Parameters, check_name
@@ -17,24 +17,50 @@ Record = dict[str, list[Array]]
 
 
 Sigma = float | LogNormal | Mapping[str, float | LogNormal] | None
-NOISES = ("normal", "lognormal", "student")
 
 
 class ProblemError(ValueError):
     """The problem as written cannot be solved; the message says what to change."""
 
 
-def as_noise(noise: Any, sigma: Any) -> tuple[str, Any]:
+@runtime_checkable
+class NoiseModel(Protocol):
+    """What a problem knows of its noise; `closura.forward.noise` has the families, and all that is asked of them."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def has_scale(self) -> bool: ...
+
+    def log_prob(self, y: Array, prediction: Array, scale: Array) -> Array: ...
+
+    def sample(self, key: PRNGKeyArray, prediction: Array, scale: Array) -> Array: ...
+
+
+NOISES: dict[str, NoiseModel] = {}  # by the name a problem may use; filled by closura.forward.noise
+
+
+def as_noise(noise: str | NoiseModel, sigma: Sigma) -> tuple[NoiseModel, Sigma]:
     """The family of the noise and its size, or a message what they may be."""
-    if noise not in NOISES:
-        raise ProblemError(f"noise={noise!r} must be one of {', '.join(map(repr, NOISES))}")
+    family = NOISES.get(noise) if isinstance(noise, str) else noise
+    if isinstance(family, type) or not isinstance(family, NoiseModel):
+        raise ProblemError(
+            f"noise={noise!r} must be one of {', '.join(map(repr, NOISES))}, or a family of your own, like MyNoise(), derived "
+            "from cl.Noise"
+        )
+    if sigma is not None and not family.has_scale:
+        raise ProblemError(
+            f"sigma={sigma!r}: {family.name} noise has no scale, its size follows from the prediction; leave sigma out, or "
+            "choose another noise"
+        )
     for size in sigma.values() if isinstance(sigma, Mapping) else (sigma,):
         number = isinstance(size, int | float | np.number) and 0 < size < np.inf
         if not (size is None or isinstance(size, LogNormal) or number):
             raise ProblemError(
                 f"sigma={size!r} must be a positive number, a prior cl.LogNormal(...) to have it inferred, or nothing"
             )
-    return noise, sigma
+    return family, sigma
 
 
 def as_covariates(covariates: Any, parameters: Parameters) -> dict[str, tuple[str, ...]]:

@@ -19,10 +19,10 @@ from jaxtyping import Array
 
 from ..data import Observations
 from ..equations import Problem, as_seen
-from ..forward import likelihood, trainable, unknown_noise
+from ..forward import likelihood, noise_prior, seen_through, trainable
 from ..laws import prepare
 from ..population import Population, Sharing, normal, population, uniforms
-from ..sampling import Chains, Posterior, convergence, init_all
+from ..sampling import Cache, Chains, Posterior, convergence, init_all
 from ._hypergradients import AXIS, begin
 from ._initialise import (
     SURVEY_POINTS,
@@ -87,12 +87,11 @@ class Run:
         """What does not change, what to know of the defaults taken, and the first state."""
         problem, data, settings = self.problem, self.data, self.settings
         target = likelihood(problem, data)
-        noise, notes = unknown_noise(problem, data)
+        noise, notes = noise_prior(problem, data)
         effects = effects_of(problem, data)
         check_blocks(problem, settings, noise is not None, effects is not None)
         prior = population(problem.parameters, settings.hierarchy, settings.population == "full", effects)
-        seen = likelihood(problem, data, settings.forward, **settings.network)
-        seen = seen if seen.forward.trained else target
+        seen = seen_through(target, problem, data, settings.forward, **settings.network)
         key_laws, key_chains, key_network = jr.split(jr.key(settings.seed), 3)
         keys, chains = jax.jit(lambda key: _first_chains(prior, noise, settings, len(data.systems), key))(key_chains)
         laws, ranges = start_laws(
@@ -408,17 +407,9 @@ def _first_chains(prior: Population, noise: Any, settings: Settings, systems: in
 
 
 def _with_blanks(setup: Setup, state: State) -> State:
-    """The state with a first tuning, and a cache of the right shapes: nothing is evaluated yet."""
-
-    def filled(state: State) -> Chains:
-        posterior = setup.posterior(
-            prepare(with_weights(setup.closures, state.law.weights), state.ranges),
-            state,
-            delayed_acceptance=setup.settings.corrected,
-        )
-        return posterior.refresh(state.chains)
-
-    shapes = eqx.filter_eval_shape(filled, state).cache
-    cache = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
-    chains = state.chains._replace(cache=cache)
+    """The state with a first tuning, and a cache in which nothing is evaluated yet."""
+    stats, exact = setup.likelihood.blank(state.chains.theta), None
+    if setup.settings.corrected:
+        exact = stats._replace(gradient=None) if setup.exact.scale_inferred else stats[0]
+    chains = state.chains._replace(cache=Cache(stats, exact))
     return state._replace(chains=chains, tuning=init_all(setup.sweep, chains))

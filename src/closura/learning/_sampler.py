@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from ..forward import Scale
+from ..forward import NoisePrior
 from ..population import Population
 from ..sampling import (
     Chains,
@@ -53,7 +53,9 @@ KERNELS: dict[str, Make] = {
 }
 
 
-def make_sampler(settings: Settings, population: Population, noise: Scale | None, systems: int) -> tuple[Kernel, ...]:
+def make_sampler(
+    settings: Settings, population: Population, noise: NoisePrior | None, systems: int
+) -> tuple[Kernel, ...]:
     """Kernels of a sweep: those that are asked for, or what suits the problem."""
     asked = settings.sampler or _default(settings, population, noise)
     kernels = [KERNELS[one](settings, population, systems) if isinstance(one, str) else one for one in asked]
@@ -64,7 +66,7 @@ def make_sampler(settings: Settings, population: Population, noise: Scale | None
     return tuple(kernels)
 
 
-def _default(settings: Settings, population: Population, noise: Scale | None) -> list[str]:
+def _default(settings: Settings, population: Population, noise: NoisePrior | None) -> list[str]:
     if settings.blocks == "joint":
         return ["joint"]
     names = ["theta"]

@@ -10,7 +10,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
-from ..forward import Likelihood, Scale
+from ..forward import Likelihood, NoisePrior
 from ..laws import Closures, Range, prepare
 from ..population import Population, normal, uniforms
 from ..sampling import Chains, GroupKeys, Info, Kernel, Posterior, Tuning, per_group, split_keys
@@ -90,7 +90,7 @@ class Setup(eqx.Module):
     population: Population
     closures: dict[str, Any]
     network: Any
-    noise: Scale | None
+    noise: NoisePrior | None
     sweep: tuple[Kernel, ...]
     settings: Settings = eqx.field(static=True)
     law_axes: int = eqx.field(static=True, default=1)  # own laws are those of a chain, or (2) of a system of a chain

@@ -78,7 +78,7 @@ class Fleet:
                 factor = np.linalg.cholesky(np.where(np.isnan(correlation), factor, correlation))
             white = np.linalg.inv(np.sqrt(tau)[:, :, None] * factor)
         unknown = not_stated(data)
-        if unknown.any():
+        if unknown.any() and self.problem.noise.has_scale:
             log_sigma = self._sizes(unknown, data.quantities)[some]
         arrays = (None if a is None else jnp.asarray(a, float) for a in (center, white, log_sigma))
         return PopulationDraws(*arrays)

@@ -11,9 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 
-from ..data import DataError, Observations
-from ..equations import Problem, bound_to, extended
-from ..forward import FAMILIES, likelihood
+from ..data import DataError, Observations, by_quantity
+from ..equations import Problem, bound_to, extended, solver
+from ..forward import likelihood, noise_of
 from ..parameters import Prior
 from ..posterior import Law
 from ._fleet import Fleet
@@ -79,8 +79,9 @@ def pushed(
         quantities=problem.observed,
         place=everywhere.reshape(shape[0], -1, places.shape[1]),
         quantity=np.tile(np.arange(shape[2], dtype=np.int32), (shape[0], shape[1])),
-        value=np.ones((shape[0], shape[1] * shape[2])),
-        sigma=np.ones((shape[0], shape[1] * shape[2])),
+        # Nothing was measured there: any value that the noise allows will do.
+        value=np.full((shape[0], shape[1] * shape[2]), data.value[data.mask][0]),
+        sigma=np.full((shape[0], shape[1] * shape[2]), np.nan),
         mask=np.ones((shape[0], shape[1] * shape[2]), bool),
     )
     paths = np.asarray(_run(likelihood(problem, where), jnp.asarray(theta, float), dict(laws)), float)
@@ -98,10 +99,9 @@ def noise_sizes(fleet: Fleet, data: Observations, log_sigma: np.ndarray | None) 
     Inferred ones (`log_sigma`, (draw, system or 1, quantity)) first, then what the problem states, then what tables do: the
     system's own, or else the median of the fleet.
     """
-    stated = fleet.problem.sigma
     sizes = np.full((1, len(data.systems), len(data.quantities)), np.nan)
-    for number, name in enumerate(fleet.problem.observed):
-        told = stated.get(name) if isinstance(stated, dict) else stated
+    stated = by_quantity(fleet.problem.sigma, fleet.problem.observed)
+    for number, told in enumerate(stated.values()):
         if told is not None and not isinstance(told, Prior):
             sizes[..., number] = told
         for table in (fleet.data, data):
@@ -128,7 +128,8 @@ def summarised(
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         low, high = np.quantile(paths, [0.025, 0.975], axis=0)
         columns = [paths.mean(axis=0), paths.std(axis=0), low, high]
-        below, above = np.quantile(_measured(problem, paths, sizes, seed), [0.025, 0.975], axis=0)
+        measured = noise_of(problem).measurements(seed, paths, sizes[:, :, None])
+        below, above = np.quantile(measured, [0.025, 0.975], axis=0)
         # A measurement scatters no less than what it measures, whatever so many draws say.
         columns += [np.minimum(below, low), np.maximum(above, high)]
     count, points, quantities = columns[0].shape
@@ -136,23 +137,6 @@ def summarised(
     frame = {"system": np.array(systems)[system], **dict(zip(problem.axes, places[point].T))}
     frame["quantity"] = np.array(problem.observed)[quantity]
     return pd.DataFrame({**frame, **{name: column.ravel() for name, column in zip(COLUMNS, columns)}})
-
-
-def _measured(problem: Problem, paths: np.ndarray, sizes: np.ndarray, seed: int) -> np.ndarray:
-    """One measurement a draw. The noise is stratified over draws, so that bands are smooth."""
-    from scipy.special import ndtri, stdtrit
-
-    family, random = FAMILIES[problem.noise], np.random.default_rng(seed)
-    levels = (np.arange(len(paths)) + 0.5) / len(paths)
-    standard = ndtri(levels) if family.linear else stdtrit(family.freedom, levels)
-    noise = random.permuted(np.broadcast_to(standard[:, None], (len(paths), paths[0].size)), axis=0).reshape(
-        paths.shape
-    )
-    noise *= sizes[:, :, None]
-    if not family.log:
-        noise += paths
-        return noise
-    return np.where(paths > 0, paths, np.nan) * np.exp(noise)
 
 
 def beyond_support(
@@ -168,7 +152,7 @@ def beyond_support(
     if not asked:
         return []
     some = theta[np.linspace(0, len(theta) - 1, min(SURVEYED, len(theta))).astype(int)]
-    calls = _visited(likelihood(problem, data).forward, jnp.asarray(some, float), dict(laws))
+    calls = _visited(solver(problem, data)[0], jnp.asarray(some, float), dict(laws))
     return [said for name, law in asked.items() for said in _beyond(problem, data, law, np.asarray(calls[name]), after)]
 
 

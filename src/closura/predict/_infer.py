@@ -85,7 +85,7 @@ def infer(
     effort: Effort = CURVES,
 ) -> Inferred:
     """The posterior of every new system; `laws` are those that all chains share, as the solver calls them."""
-    many = target.value.shape[0] >= MANY
+    many = target.measured.value.shape[0] >= MANY
     if many:
         effort = effort._replace(groups=2)
     setup, state = _begin(target, laws, stored, prior, jr.key(seed), effort)
@@ -119,7 +119,7 @@ def _begin(
 ) -> tuple[Setup, State]:
     """Chains from the wide prior, each system with a stored draw of its own."""
     population = Empirical(stored, prior)
-    systems, count = target.value.shape[0], prior.mean.shape[0]
+    systems, count = target.measured.value.shape[0], prior.mean.shape[0]
     each = max(effort.each, 2 * (count + 2))
     shape = (effort.groups, each + each % 2, systems)
     key_start, key_chains = jr.split(key)

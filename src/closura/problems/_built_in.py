@@ -55,8 +55,8 @@ class BuiltIn:
             return forward.predict(theta, forward.model(laws, None), where)
 
         clean = jax.jit(jax.vmap(predict))(jnp.asarray(theta, float), where)
-        noise = self.sigma * jr.normal(key_noise, empty.mask.shape)
-        value = np.where(empty.mask, np.asarray(clean + noise, float), 0.0)
+        noisy = self.problem.noise.sample(key_noise, clean, jnp.asarray(self.sigma, float))
+        value = np.where(empty.mask, np.asarray(noisy, float), 0.0)
         return replace(empty, value=value), Truth(theta, self.mu, self.tau, self.laws, self.ranges)
 
     def _unseen(self, count: int, seed: int) -> Observations:

@@ -80,9 +80,10 @@ def collect(run: Run, truth: Truth | None = None, context: dict[str, Any] | None
     checks = check_table(replicas.residual, replicas.inside, run.data)
     outside = run.outside()
     spot, surrogate_error = spot_check(run, paths, truth)
-    reading = reading_error(run.problem, run.data, paths["fit"].mean(axis=0), run.sigma())
+    noise = run.setup.exact.noise
+    reading = reading_error(run.problem, run.data, paths["fit"].mean(axis=0), noise, run.sigma())
     learned = any(not isinstance(spec, Known) for spec in run.problem.closures.values())
-    checked = remarks(checks, replicas.residual, run.data, run.problem.noise, learned=learned)
+    checked = remarks(checks, replicas.residual, run.data, noise, learned=learned)
     scheme = None if run.diverged or run.phase == "learn" else _bad_scheme(run)
     verdict = judge(run, check, chi_square, outside, surrogate_error, reading, checked, scheme)
     if verdict.converged and run.laws:
@@ -305,7 +306,7 @@ def _view_parts(
     theta, phi, parameters, data = run.theta(), run.phi(), run.problem.parameters, run.data
     low, high = np.quantile(paths["fit"], [0.025, 0.975], axis=0)
     systems, places = np.nonzero(data.mask)
-    family, value, sigma = run.setup.exact.family, data.value[systems, places], run.sigma()[systems, places]
+    noise, value, sigma = run.setup.exact.noise, data.value[systems, places], run.sigma()[systems, places]
     frame = pd.DataFrame(
         {
             "system": np.array(data.systems)[systems],
@@ -313,7 +314,7 @@ def _view_parts(
             "quantity": np.array(data.quantities)[data.quantity[systems, places]],
             "value": value,
             "sigma": sigma,
-            **dict(zip(("low", "high"), family.ends(value, sigma))),
+            **dict(zip(("low", "high"), noise.interval(value, sigma))),
         }
     )
     return {
@@ -334,11 +335,28 @@ def _view_parts(
         "fit_low": low,
         "fit_high": high,
         "observations": frame,
-        "log_noise": family.log,
+        "bar_label": noise.bar_label,
+        "residual_label": noise.residual_label,
+        "scale_label": noise.scale_label,
         "closures": [closure_view(law, visited[law.name], truth) for law in laws.values()],
         "truth_theta": truth.theta if truth else None,
         "truth_mu": truth.mu if truth else None,
         "truth_tau": truth.tau if truth else None,
         "truth_fit": paths["truth"],
         "surrogate_fit": paths.get("surrogate"),
+        "surrogate_apart": _surrogate_apart(run, paths),
     }
+
+
+def _surrogate_apart(run: Run, paths: dict[str, Any]) -> np.ndarray | None:
+    """(system, quantity, point): surrogate - solver in units of the noise, of its usual scale where a quantity of a system
+    was not observed."""
+    if "surrogate" not in paths:
+        return None
+    data, sigma = run.data, run.sigma()
+    scale = np.full((len(data.systems), len(data.quantities)), np.nan)
+    for system, quantity in np.ndindex(*scale.shape):
+        here = data.mask[system] & (data.quantity[system] == quantity)
+        every = data.mask & (data.quantity == quantity)
+        scale[system, quantity] = np.median(sigma[system, here] if here.any() else sigma[every])
+    return run.setup.exact.noise.apart(paths["surrogate"], paths["fit"].mean(axis=0), scale[..., None])

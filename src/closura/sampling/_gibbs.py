@@ -5,6 +5,7 @@ from typing import Any
 import jax
 from jaxtyping import Array, PRNGKeyArray
 
+from ..forward import ResidualStats
 from ._kernel import Kernel, Tuning
 from ._state import Chains, GroupKeys
 
@@ -33,9 +34,7 @@ class NoiseGibbs(Kernel):
         seen = posterior.exact if corrected else posterior.likelihood
         stats = chains.cache.exact if corrected else chains.cache.stats
 
-        def one_group(key: PRNGKeyArray, square: Array, log_sigma: Array) -> Array:
-            return posterior.noise.gibbs(
-                key, seen.family, square, seen.counts, seen.member, log_sigma, posterior.temperature
-            )
+        def one_group(key: PRNGKeyArray, stats: ResidualStats, log_sigma: Array) -> Array:
+            return seen.gibbs_noise(key, posterior.noise, stats, log_sigma, posterior.temperature)
 
-        return chains._replace(log_sigma=jax.vmap(one_group)(keys, stats.square, chains.log_sigma)), None
+        return chains._replace(log_sigma=jax.vmap(one_group)(keys, stats, chains.log_sigma)), None

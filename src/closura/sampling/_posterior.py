@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..forward import Likelihood, Scale
+from ..forward import Likelihood, NoisePrior
 from ..laws import Range, prepare
 from ..population import Population
 from ._state import Cache, Chains
@@ -66,7 +66,7 @@ class Posterior(eqx.Module):
     likelihood: Likelihood
     exact: Likelihood
     population: Population
-    noise: Scale | None
+    noise: NoisePrior | None
     context: Any
     exact_context: Any
     ranges: Mapping[str, Range]
@@ -82,14 +82,14 @@ class Posterior(eqx.Module):
         return chains._replace(cache=Cache(stats, exact))
 
     def loglik_and_grad(self, chains: Chains) -> tuple[Value, Gradient]:
-        return _scaled(self.likelihood.weigh, chains.cache.stats, chains.log_sigma)
+        return _scaled(self.likelihood.loglik_and_grad, chains.cache.stats, chains.log_sigma)
 
     def exact_loglik(self, chains: Chains) -> Value:
-        return _scaled(self.exact.weigh_values, chains.cache.exact, chains.log_sigma)
+        return _scaled(self.exact.loglik, chains.cache.exact, chains.log_sigma)
 
     def loglik_at(self, chains: Chains) -> Value:
         values = self._over_chains(self.likelihood.values, self.context, chains)
-        return _scaled(self.likelihood.weigh_values, values, chains.log_sigma)
+        return _scaled(self.likelihood.loglik, values, chains.log_sigma)
 
     def log_prior(self, chains: Chains) -> tuple[Value, Gradient]:
         return jax.vmap(jax.vmap(self.population.log_prior))(chains.theta, chains.phi)

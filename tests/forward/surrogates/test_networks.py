@@ -103,8 +103,9 @@ def test_evaluation_is_log_likelihood_and_its_slope(kind):
 
     def direct(at):
         where = jax.tree.map(lambda a: a[0], made.where)
-        residual = made.value[0] - made.forward.predict(at, network, where)
-        return made.constant[0] - 0.5 * jnp.sum(made.weight[0] * residual**2)
+        value, weight, constant = (part[0] for part in made.measured.prepared)
+        residual = value - made.forward.predict(at, network, where)
+        return constant - 0.5 * jnp.sum(weight * residual**2)
 
     assert float(loglik[0, 0]) == pytest.approx(float(direct(theta())), rel=1e-9)
     np.testing.assert_allclose(score[0, 0], jax.grad(direct)(theta()), rtol=1e-6)

@@ -13,6 +13,7 @@ from ...laws import Closures, ClosureSpec, bind
 from ...parameters import Parameters, Stated, check_name
 from .._observe import Observed, Sensors
 from .._shared import (
+    NoiseModel,
     Place,
     ProblemError,
     Record,
@@ -66,7 +67,7 @@ class Elliptic:
         field: str = "u",
         observed: Observed = None,
         sigma: Sigma = None,
-        noise: str = "normal",
+        noise: str | NoiseModel = "normal",
         covariates: Mapping[str, Sequence[str] | str] | None = None,
         name: str = "problem",
     ):

@@ -15,6 +15,7 @@ from ...parameters import Parameters, Stated
 from .._integrators import RK4, Adaptive, Integrator, Rhs, State
 from .._observe import Observed, Sensors
 from .._shared import (
+    NoiseModel,
     ProblemError,
     Record,
     Sigma,
@@ -87,7 +88,7 @@ class Evolution:
         observed: Observed = None,
         integrator: Integrator | None = None,
         sigma: Sigma = None,
-        noise: str = "normal",
+        noise: str | NoiseModel = "normal",
         covariates: Mapping[str, Sequence[str] | str] | None = None,
         name: str = "problem",
     ):

@@ -13,6 +13,7 @@ from ...parameters import Parameters, Stated, check_name
 from .._integrators import RK4, Integrator, Leapfrog, Rhs, State
 from .._observe import Observed, Sensors
 from .._shared import (
+    NoiseModel,
     ProblemError,
     Sigma,
     as_covariates,
@@ -45,9 +46,10 @@ class ODE:
     - `span`: first and last time, in the unit of the table's times.
     - `dt`: step of the fixed-step integrators (default: 200 steps over the span).
     - `integrator`: `RK4()` unless said, `Leapfrog()` or `Adaptive(...)`.
-    - `sigma`: size of the noise where the data do not state their own (one number, or a dict by quantity). Left out, or given
-      as a prior `LogNormal(...)`, it is inferred.
-    - `noise`: "normal", "lognormal" (in proportion to what is observed) or "student" (with outliers).
+    - `sigma`: size of the noise where the data do not state their own (one number, or a mapping by quantity). Left out, or
+      given as a prior `LogNormal(...)`, it is inferred.
+    - `noise`: "normal" by default, "lognormal" (in proportion to what is observed), "student" (with outliers), or a family
+      of your own, an instance of a class derived from `Noise`.
     - `covariates`: parameter -> column(s) of the table, one number a system, that shift its population mean.
     - `name`: of the problem, in reports and folders.
     """
@@ -72,7 +74,7 @@ class ODE:
         dt: float | None = None,
         integrator: Integrator | None = None,
         sigma: Sigma = None,
-        noise: str = "normal",
+        noise: str | NoiseModel = "normal",
         covariates: Mapping[str, Sequence[str] | str] | None = None,
         name: str = "problem",
     ):
