@@ -8,6 +8,7 @@ import jax.random as jr
 import numpy as np
 import pandas as pd
 import pytest
+from targets import ByHand
 
 import closura as cl
 from closura import sampling
@@ -104,7 +105,7 @@ def test_a_sweep_is_a_list():
 
     kernels = [Says("b"), Says("a")]
     chains = sampling.Chains(jnp.zeros((1, 4, 1, 1)))
-    _, tuning, info = sweep(kernels, jr.split(jr.key(0), 1), chains, {"a": 1, "b": 2}, None)
+    _, tuning, info = sweep(kernels, jr.split(jr.key(0), 1), chains, {"a": 1, "b": 2}, ByHand(None))
     assert said == ["b", "a"]
     assert tuning == {"a": 1, "b": 2}
     assert info.acceptance.shape == (1, 4, 0)
@@ -160,7 +161,7 @@ def test_step_sizes_stay_within_bounds():
 def test_the_joint_block_moves_everything():
     problem = decay(sigma=0.1)
     problem.parameters = type(problem.parameters)({"u0": cl.Real(2.0), "k": cl.Positive(0.5)})
-    run = Run(problem, table(), make_settings(SMALL | {"chains": 40, "blocks": "joint", "devices": 1}))
+    run = Run(problem, table(), make_settings(SMALL | {"chains": 48, "blocks": "joint", "devices": 1}))
     run._refresh()
     kernel = run.setup.sweep[0]
     assert isinstance(kernel.blocks, JointBlock)
