@@ -45,7 +45,7 @@ def made(problem, frame, kind="solver"):
 
 def laws_of(problem):
     spec = problem.closures["f"]
-    return {"f": cl.Known(lambda x: 0.3 * x, spec.inputs).build(jr.key(0), cl.problem.unit_scaling(spec.inputs))}
+    return {"f": cl.Known(lambda x: 0.3 * x, spec.inputs).build(jr.key(0), cl.equations.unit_scaling(spec.inputs))}
 
 
 @pytest.mark.parametrize(
