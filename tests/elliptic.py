@@ -52,7 +52,7 @@ def solve(problem, theta=THETA) -> np.ndarray:
 
 def error(problem, solution=exact) -> float:
     p = problem.parameters.constrain(jnp.asarray(THETA, float))
-    true = jax.jit(jax.vmap(lambda at: solution(cl.problem._elliptic.Place(*at), p)))(
+    true = jax.jit(jax.vmap(lambda at: solution(cl.equations.elliptic._elliptic.Place(*at), p)))(
         jnp.asarray(problem.points, float)
     )
     return float(np.abs(solve(problem) - true).max())
@@ -71,7 +71,7 @@ def irregular(level, shape="square") -> cl.Mesh:
         triangles = triangles[~np.all(points[triangles].mean(axis=1) > 0.5, axis=1)]
         used, flat = np.unique(triangles, return_inverse=True)
         points, triangles = points[used], flat.reshape(-1, 3)
-    inside = np.setdiff1d(np.arange(len(points)), cl.problem._domain.boundary_edges(triangles))
+    inside = np.setdiff1d(np.arange(len(points)), cl.equations.elliptic._domain.boundary_edges(triangles))
     points[inside] += np.random.default_rng(0).uniform(-0.04, 0.04, (len(inside), 2))
     for _ in range(level):
         points, triangles = halved(points, triangles)

@@ -68,7 +68,7 @@ def test_spot_check_is_what_it_says(fleet, finished):
     theta = np.asarray(fleet[1].theta, np.float32)
     said = jax.vmap(run.network.states)(theta)[..., 0]
     solved = jax.vmap(lambda t: solver.solution(t, laws))(theta)[..., 0]
-    truth = {"f": cl.Known(mass_damper.laws["f"]).build(jax.random.key(0), cl.problem.unit_scaling(1))}
+    truth = {"f": cl.Known(mass_damper.laws["f"]).build(jax.random.key(0), cl.equations.unit_scaling(1))}
     true = jax.vmap(lambda t: solver.solution(t, truth))(theta)[..., 0]
     assert metrics["surrogate_mse"] == pytest.approx(float(np.mean((said - true) ** 2)), rel=1e-3)
     assert metrics["solver_mse"] == pytest.approx(float(np.mean((solved - true) ** 2)), rel=1e-3)

@@ -33,7 +33,7 @@ def test_grid_residual_is_the_error_of_u(domain):
 def test_point_residual_is_the_strong_form():
     problem = make(square(5))
     solver, laws, theta = EllipticSolver(problem), known(problem), jnp.asarray(THETA)
-    place, p = cl.problem._elliptic.Place, problem.parameters.constrain(theta)
+    place, p = cl.equations.elliptic._elliptic.Place, problem.parameters.constrain(theta)
     places = jnp.asarray(np.random.default_rng(0).uniform(0, 1, (20, 2)))
 
     def other(x, p):
