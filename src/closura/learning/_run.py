@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
+import xarray as xr
 from jax.sharding import Mesh, NamedSharding
 from jaxtyping import Array
 
@@ -22,7 +23,7 @@ from ..equations import Problem, as_seen
 from ..forward import Fit, Likelihood, likelihood, trainable, unknown_noise
 from ..laws import Range, prepare
 from ..population import Sharing, normal, population, uniforms
-from ..sampling import BLOCKS, Ensemble, convergence, factors, init
+from ..sampling import BLOCKS, Convergence, Ensemble, convergence, factors, init, named_draws
 from ._hypergradients import AXIS, begin
 from ._initialise import (
     SURVEY_POINTS,
@@ -56,7 +57,6 @@ from .algorithm import (
     with_weights,
 )
 
-DIAGNOSED_NUMBERS = 3_000_000
 SETBACKS, SLOWER = 2, 0.3
 RESCUE_UNTIL = 0.9  # of learning; after that chains are on their own
 EXPLODED = 1e6  # a loss, in squared units of the state, and against the first one
@@ -355,18 +355,18 @@ class Run:
         typical = np.exp(np.median(log_sigma, axis=(0, 1)))[self.data.quantity]
         return np.where(np.isnan(self.data.sigma), typical, self.data.sigma)
 
-    def convergence(self) -> Any:
-        """Of every theta and phi; on every so-many-th draw where there are very many numbers."""
+    def draws(self) -> xr.Dataset:
+        """Kept draws of every scalar that is inferred, by name."""
         scale, sizes = self.setup.scale, self.log_sigma()
+        noise = {}
         if scale is not None and sizes is not None:
-            sizes = sizes[..., np.flatnonzero(scale.free)]
-        phi = self.phi()
-        if phi:  # what is shared has a mean and no spread
-            phi = phi._replace(log_tau=phi.log_tau[..., ~np.array(self.problem.parameters.shared)])
-        scalars = [a.reshape(*a.shape[:2], -1) for a in (self.theta(), *phi, sizes) if a is not None]
-        joined = np.concatenate(scalars, axis=2)
-        apart = max(1, min(joined.shape[1] // 100, joined.size // DIAGNOSED_NUMBERS))
-        return convergence(joined[:, ::apart], self.groups)
+            noise = {self.data.quantities[i]: sizes[..., i] for i in np.flatnonzero(scale.free)}
+        effects = [(name, column) for name, columns in self.problem.covariates.items() for column in columns]
+        return named_draws(self.theta(), self.phi(), noise, self.problem.parameters, self.data.systems, effects)
+
+    def convergence(self) -> Convergence:
+        """Of every scalar; on every so-many-th draw where there are very many numbers."""
+        return convergence(self.draws(), self.groups)
 
     def some_theta(self, chains: int = 16) -> np.ndarray:
         """(chain, system, parameter): recent positions of a few chains of every group."""

@@ -6,6 +6,7 @@ from ._blocks import SystemBlocks as SystemBlocks
 from ._convergence import ESS_LEAST as ESS_LEAST
 from ._convergence import RHAT_LIMIT as RHAT_LIMIT
 from ._convergence import Convergence as Convergence
+from ._convergence import Worst as Worst
 from ._convergence import convergence as convergence
 from ._mala import PLAIN as PLAIN
 from ._mala import Ensemble as Ensemble
@@ -17,6 +18,8 @@ from ._mala import init as init
 from ._mala import jump as jump
 from ._mala import renew as renew
 from ._mala import step as step
+from ._names import labels_of as labels_of
+from ._names import named_draws as named_draws
 from ._preconditioner import cholesky as cholesky
 from ._preconditioner import ensemble_covariance as ensemble_covariance
 from ._preconditioner import identity_like as identity_like
