@@ -3,11 +3,13 @@
 import numpy as np
 import pandas as pd
 import pytest
+import xarray as xr
 
 import closura as cl
 from closura.diagnose import Evidence, judge
 from closura.learning import Run, Settings
 from closura.population import Phi
+from closura.posterior import posterior_tree, summarise
 
 SYSTEMS, CHAINS, DRAWS = ("a", "b", "pump-3"), 16, 100
 PARAMETERS = {
@@ -89,25 +91,108 @@ def run():
     return run_of(lines())
 
 
+# What moves, its name in the verdict, and the rows of the summary it is (a shared parameter is of every system, and of the population).
 EVERY = [
-    (("theta", 2, 0), "log k of system pump-3"),
-    (("theta", 1, 4), "u0 of system b"),
-    (("mu", 2), "mean of w in the population"),
-    (("log_tau", 0), "log variance of log k in the population"),
-    (("log_tau", 2), "log variance of w in the population"),
-    (("log_tau", 4), "log variance of u0 in the population"),
-    (("theta", slice(None), 1), "rate, which all systems share"),
-    (("slope", 1), "shift of log k by age in the population"),
-    (("slope", 2), "shift of u0 by age in the population"),
-    (("bond", 0), "correlation of log k and w in the population"),
-    (("log_sigma", 0), "log sigma of u"),
+    (("theta", 2, 0), "log k of system pump-3", {("pump-3", "k")}),
+    (("theta", 1, 4), "u0 of system b", {("b", "u0")}),
+    (("mu", 2), "mean of w in the population", {("population", "w")}),
+    (("log_tau", 0), "log variance of log k in the population", {("population", "sd of log k")}),
+    (("log_tau", 2), "log variance of w in the population", {("population", "sd of w")}),
+    (("log_tau", 4), "log variance of u0 in the population", {("population", "sd of u0")}),
+    (
+        ("theta", slice(None), 3),
+        "log depth, which all systems share",
+        {(system, "depth") for system in (*SYSTEMS, "population")},
+    ),
+    (("slope", 1), "shift of log k by age in the population", {("population", "shift of log k by age")}),
+    (("slope", 2), "shift of u0 by age in the population", {("population", "shift of u0 by age")}),
+    (("bond", 0), "correlation of log k and w in the population", {("population", "correlation of log k and w")}),
+    (("log_sigma", 0), "log sigma of u", {("population", "sigma of u")}),
 ]
 
 
-@pytest.mark.parametrize(("moved", "name"), EVERY, ids=[name for _, name in EVERY])
-def test_the_verdict_names_the_scalar_that_is_off(run, moved, name):
+@pytest.mark.parametrize(("moved", "name", "rows"), EVERY, ids=[name for _, name, _ in EVERY])
+def test_verdict_and_summary_name_the_scalar_that_is_off(run, moved, name, rows):
     drawn = Drawn(run)
     drawn.apart(*moved)
     run = drawn.install()
-    said = judge(run, Evidence(run.convergence(), 1.0, {})).problems
+    check = run.convergence()
+    said = judge(run, Evidence(check, 1.0, {})).problems
     assert f"worst for {name}: chains disagree" in said[0]
+    summary = summarise(posterior_tree(run, xr.Dataset()), run.problem.parameters, check)
+    off = summary[summary["rhat"] > 0.5 * (1 + check.rhat_max)]
+    assert set(zip(off["system"], off["parameter"])) >= rows
+    assert check.rhat_max > 1.5
+    if moved[0] != "bond":  # which moves other correlations too
+        assert set(zip(off["system"], off["parameter"])) == rows
+
+
+def test_every_scalar_is_there_once(run):
+    """Three systems of three parameters, two shared, three means, variances, shifts and correlations, and one size of noise."""
+    draws = Drawn(run).install().draws()
+    sizes = {name: part[0, 0].size for name, part in draws.data_vars.items()}
+    once = {"theta": 9, "shared": 2, "mu": 3, "log_tau": 3, "covariate_effect": 3, "correlation": 3, "log_sigma": 1}
+    assert sizes == once
+    assert draws["pair"].values.tolist() == ["log k and w", "log k and u0", "w and u0"]
+    assert draws["quantity"].values.tolist() == ["u"]
+    assert all(np.isfinite(part).all() for part in draws.data_vars.values())
+    assert all(part.dims[:2] == ("chain", "draw") for part in draws.data_vars.values())
+
+
+def test_names_hold_the_numbers_of_the_posterior(run):
+    """The same draws under the names of `posterior.nc`."""
+    run = Drawn(run).install()
+    draws, tree = run.draws(), posterior_tree(run, xr.Dataset())
+    posterior = tree["posterior"].to_dataset()
+    theta = draws["theta"].sel(system="pump-3")
+    np.testing.assert_allclose(np.exp(theta.sel(parameter="k")), posterior["k"].sel(system="pump-3"), rtol=1e-5)
+    np.testing.assert_array_equal(theta.sel(parameter="u0"), posterior["u0"].sel(system="pump-3"))
+    depth = draws["shared"].sel(shared_parameter="depth")
+    np.testing.assert_allclose(np.exp(depth), posterior["depth"].sel(system="b"), rtol=1e-5)
+    np.testing.assert_array_equal(draws["mu"].sel(parameter="w"), posterior["mu"].sel(parameter="w"))
+    pair = posterior["correlation"].sel(parameter="u0", other="k")
+    np.testing.assert_allclose(draws["correlation"].sel(pair="log k and u0"), pair, rtol=1e-6)
+    sigma = posterior["sigma"].sel(quantity="u")
+    np.testing.assert_allclose(np.exp(draws["log_sigma"].sel(quantity="u")), sigma, rtol=1e-6)
+    assert np.isnan(posterior["sigma"].sel(quantity="v")).all()
+    unit = np.std([0.0, 1.0, 4.0])
+    effect = draws["covariate_effect"].sel(effect="u0 by age")
+    np.testing.assert_allclose(effect / unit, posterior["shift"].sel(effect="u0 by age"), rtol=1e-5)
+    assert float(posterior["tau"].sel(parameter="depth").max()) == 0
+
+
+def test_what_a_run_does_not_have_has_no_name():
+    one = Drawn(run_of(lines(covariates={}), hierarchy=False, population="diagonal")).install()
+    assert list(one.draws().data_vars) == ["theta", "shared", "log_sigma"]
+    everything = {name: cl.Real(shared=True) for name in PARAMETERS}
+    same = Drawn(run_of(lines(parameters=everything, covariates={}, sigma=0.1), population="diagonal"))
+    same.log_sigma, same.run.settings = None, same.run.settings.model_copy(update={"hierarchy": False})
+    same.apart("theta", slice(None), 2)
+    run = same.install()
+    check = run.convergence()
+    assert check.worst("rhat").name == "w, which all systems share"
+    summary = summarise(posterior_tree(run, xr.Dataset()), run.problem.parameters, check)
+    assert set(summary.loc[summary["rhat"] > 1.5, "parameter"]) == {"w"}
+    assert not check.enough
+
+
+def test_what_never_moved_has_no_figures_and_is_not_named(run):
+    drawn = Drawn(run)
+    drawn.theta[:, :, 0, 0] = 1.0
+    drawn.apart("mu", 0)
+    check = drawn.install().convergence()
+    assert np.isnan(check.figures["theta"].sel(system="a", parameter="k", figure="rhat"))
+    assert check.worst("rhat").name == "mean of log k in the population"
+
+
+def test_very_many_numbers_are_thinned_alike(run, monkeypatch):
+    run = Drawn(run).install()
+    whole = run.convergence()
+    monkeypatch.setattr("closura.sampling._convergence.DIAGNOSED_NUMBERS", 1000)
+    assert whole.least.value == run.convergence().least.value  # a hundred draws a chain are kept
+    monkeypatch.setattr(run, "theta", lambda: np.repeat(around(0, 3, 5), 4, axis=1))
+    monkeypatch.setattr(run, "phi", lambda: ())
+    monkeypatch.setattr(run, "log_sigma", lambda: None)
+    again = run.convergence()
+    assert again.least.value == pytest.approx(whole.least.value, rel=0.3)
+    assert list(again.figures.data_vars) == ["theta", "shared"]

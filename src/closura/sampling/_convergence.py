@@ -94,4 +94,4 @@ def _figures(draws: np.ndarray, groups: np.ndarray) -> np.ndarray:
             bulk = array_stats.ess(flat, method="bulk", **axes)
             tail = array_stats.ess(flat, method="tail", prob=(0.05, 0.95), **axes)
         found[:] = np.fmax(chains, nested), chains, nested, bulk, tail
-    return found.reshape(-1, *draws.shape[2:])
+    return found.reshape(len(FIGURES), *draws.shape[2:])
