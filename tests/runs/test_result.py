@@ -55,6 +55,32 @@ def test_damaged_checkpoint_says_so(tmp_path, fresh, damage):
     assert all(vars(fresh)[key] is value for key, value in before.items())
 
 
+def test_draws_are_stored_by_name(tmp_path, fresh, monkeypatch):
+    def chunk(seed, draws):
+        random, place = np.random.default_rng(seed), (draws, 4, 8)
+        phi = Phi(random.normal(size=(*place, 3)), random.normal(size=(*place, 3)))
+        return random.normal(size=(*place, 3, 3)), (phi, None)
+
+    chunks = [chunk(0, 5), chunk(1, 3)]
+    monkeypatch.setattr(fresh, "theta_draws", [theta for theta, _ in chunks])
+    monkeypatch.setattr(fresh, "above_draws", [above for _, above in chunks])
+    theta, phi = fresh.theta(), fresh.phi()
+    store(fresh, tmp_path)
+    with np.load(tmp_path / "checkpoint.npz") as stored:
+        assert {name for name in stored.files if "draws" in name} == {
+            "draws.theta",
+            "draws.phi.mu",
+            "draws.phi.log_tau",
+        }
+        np.testing.assert_array_equal(stored["draws.phi.log_tau"][5:], chunks[1][1][0].log_tau)
+    monkeypatch.setattr(fresh, "theta_draws", [])
+    monkeypatch.setattr(fresh, "above_draws", [])
+    restore(fresh, tmp_path)
+    np.testing.assert_array_equal(fresh.theta(), theta)
+    jax.tree.map(np.testing.assert_array_equal, fresh.phi(), phi)
+    assert fresh.log_sigma() is None
+
+
 def test_restored_history_keeps_its_phases_apart(tmp_path, fresh, monkeypatch):
     def entry(phase, first, count):
         return {"phase": np.full(count, phase), "iteration": first + np.arange(count), "loglik": np.zeros(count)}

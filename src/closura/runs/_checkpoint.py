@@ -9,12 +9,15 @@ from typing import Any
 import jax
 import jax.random as jr
 import numpy as np
+import yaml
 
 from ..equations import ProblemError
 from ..learning import Run
 from ..track import HISTORY
 
 PLACE, ASIDE = "checkpoint.npz", ".checkpoint-new.npz"
+FORMAT = 2  # of what is in it; that of version 0.1 had no number
+DRAWS = "draws."
 
 
 def store(run: Run, folder: Path) -> None:
@@ -46,7 +49,12 @@ def restore(run: Run, folder: Path) -> None:
         raise ProblemError(f"{folder} holds no checkpoint to continue from; start again")
     try:
         with np.load(place, allow_pickle=False) as stored:
-            _take(run, {name: stored[name] for name in stored.files})
+            arrays = {name: stored[name] for name in stored.files}
+        if json.loads(str(arrays["progress"])).get("format") != FORMAT:
+            raise _other_version(folder)
+        _take(run, arrays)
+    except ProblemError:
+        raise
     except Exception as error:
         raise ProblemError(
             f"the checkpoint in {folder} is damaged, or does not fit the problem or settings any more "
@@ -54,23 +62,34 @@ def restore(run: Run, folder: Path) -> None:
         ) from None
 
 
+def _other_version(folder: Path) -> ProblemError:
+    try:
+        about = yaml.safe_load((folder / "config.yaml").read_text("utf-8"))["about"]
+        written = f"closura {about['versions']['closura']}"
+    except (OSError, yaml.YAMLError, KeyError, TypeError):
+        written = "another version of closura"
+    again = f"closura fit --config {folder / 'config.yaml'} --out {folder} --overwrite"
+    return ProblemError(
+        f"the checkpoint in {folder} was written by {written}, and this version cannot continue it; finish that run with the "
+        f"version that began it, or start again with `{again}`"
+    )
+
+
 def _arrays(run: Run) -> dict[str, Any]:
     progress = {
+        "format": FORMAT,
         "iteration": run.iteration,
         "extended": run.extended,
         "setbacks": run.setbacks,
         "stale": run.stale,
         "nonfinite": run.nonfinite,
-        "chunks": len(run.theta_draws),
-        "phi_leaves": len(jax.tree.leaves(run.above_draws[0])) if run.above_draws else 0,
         "seconds": time.perf_counter() - run.began,
     }
     arrays = {"progress": np.array(json.dumps(progress))}
     arrays |= {f"state_{i}": leaf for i, leaf in enumerate(jax.tree.leaves(_state(run)))}
-    arrays |= {f"theta_{i}": theta for i, theta in enumerate(run.theta_draws)}
-    arrays |= {
-        f"phi_{i}_{j}": leaf for i, phi in enumerate(run.above_draws) for j, leaf in enumerate(jax.tree.leaves(phi))
-    }
+    chunks = [_draws(theta, *above) for theta, above in zip(run.theta_draws, run.above_draws)]
+    if chunks:
+        arrays |= _by_name(jax.tree.map(lambda *parts: np.concatenate(parts), *chunks))
     keys = list(run.history[0]) if run.history else []
     return arrays | {f"history_{key}": np.concatenate([h[key] for h in run.history]) for key in keys}
 
@@ -83,8 +102,10 @@ def _take(run: Run, arrays: dict[str, np.ndarray]) -> None:
         if (old.shape, old.dtype) != (new.shape, new.dtype):
             raise ValueError(f"stored {old.dtype}{list(old.shape)} where the run has {new.dtype}{list(new.shape)}")
     keys, chains, learned, ranges, factor = jax.tree.unflatten(structure, leaves)
-    theta = [arrays[f"theta_{i}"] for i in range(progress["chunks"])]
-    parts = [[arrays[f"phi_{i}_{j}"] for j in range(progress["phi_leaves"])] for i in range(progress["chunks"])]
+    kept, theta, above = _draws(0, *run.above_now), [], []
+    if f"{DRAWS}theta" in arrays:
+        kept = jax.tree.unflatten(jax.tree.structure(kept), [arrays[name] for name in _by_name(kept)])
+        theta, above = [kept["theta"]], [(kept["phi"], kept["log_sigma"])]
     run.learned, run.ranges = learned, ranges
     run.chains = run.spread(chains._replace(keys=jr.wrap_key_data(keys)))
     run.factor = run.spread(factor)
@@ -93,8 +114,17 @@ def _take(run: Run, arrays: dict[str, np.ndarray]) -> None:
     run.stale, run.nonfinite = progress["stale"], progress["nonfinite"]
     run.began -= progress["seconds"]
     run.history = _by_phase({k.removeprefix("history_"): v for k, v in arrays.items() if k.startswith("history_")})
-    structure = jax.tree.structure(run.above_now)
-    run.theta_draws, run.above_draws = theta, [jax.tree.unflatten(structure, leaves) for leaves in parts]
+    run.theta_draws, run.above_draws = theta, above
+
+
+def _draws(theta: Any, phi: Any, log_sigma: Any) -> dict[str, Any]:
+    return {"theta": theta, "phi": phi, "log_sigma": log_sigma}
+
+
+def _by_name(draws: dict[str, Any]) -> dict[str, Any]:
+    """Draws under the names of their parts: draws.theta, draws.phi.mu, draws.phi.log_tau, draws.log_sigma, ..."""
+    leaves, _ = jax.tree_util.tree_flatten_with_path(draws)
+    return {DRAWS + jax.tree_util.keystr(path, simple=True, separator="."): leaf for path, leaf in leaves}
 
 
 def _by_phase(history: dict[str, np.ndarray]) -> list[dict[str, np.ndarray]]:
