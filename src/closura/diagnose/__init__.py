@@ -4,12 +4,11 @@ from ._checks import check_table as check_table
 from ._identifiability import confounded as confounded
 from ._interpolation_error import reading_error as reading_error
 from ._interpolation_error import unstable as unstable
-from ._membership import DEAR as DEAR
+from ._membership import EXPENSIVE as EXPENSIVE
 from ._membership import LEVEL as LEVEL
 from ._membership import MOST as MOST
-from ._membership import Belongs as Belongs
-from ._membership import belongs as belongs
-from ._membership import moments as moments
+from ._membership import Membership as Membership
+from ._membership import membership as membership
 from ._remarks import Remark as Remark
 from ._remarks import remarks as remarks
 from ._step_error import often_too_long as often_too_long

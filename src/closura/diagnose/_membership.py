@@ -29,13 +29,15 @@ from ..forward import Likelihood
 from ..learning import Stored
 
 LEVEL = 0.01  # false alarms in all; each question has half of it
-FEWEST, MOST, DEAR, TOTAL = 400, 1000, 256, 20_000  # simulated members of each newcomer; where solutions are dear
+FEWEST, MOST = 400, 1000  # simulated members of each newcomer
+EXPENSIVE = 256  # the same where solutions are expensive
+TOTAL = 20_000  # of all newcomers
 STEPS = 12  # of Levenberg and Marquardt
 FLOOR = 1e-3  # information, in population units, below which a direction counts as open
 BATCH = 512
 
 
-class Population(NamedTuple):
+class Moments(NamedTuple):
     """Of each newcomer, before its data: moments of theta over all stored draws, and the size of the noise."""
 
     mean: Float[Array, "system parameter"]
@@ -52,12 +54,17 @@ class Found(NamedTuple):
     score: Float[Array, "*rows parameter"]  # the same in units of how far members' best fits scatter
 
 
-class Belongs(NamedTuple):
-    """Of each newcomer; `conflict_p` and `misfit_p` are NaN where nothing can be said."""
+class Membership(NamedTuple):
+    """Of each newcomer: figures and p-values of both questions; `conflict_p` and `misfit_p` are NaN where nothing can be said.
+
+    - `conflict`: T above; `chi_square`: residual squares that remain, per degree of freedom.
+    - `shift`, `score`: (system, parameter), how far off the best fit is, as in `Found`.
+    - `members`: how many were simulated.
+    """
 
     conflict: np.ndarray
     conflict_p: np.ndarray
-    misfit: np.ndarray  # per degree of freedom
+    chi_square: np.ndarray
     misfit_p: np.ndarray
     shift: np.ndarray
     score: np.ndarray
@@ -65,20 +72,20 @@ class Belongs(NamedTuple):
 
     @property
     def belongs(self) -> np.ndarray:
-        return ~(self.unlike | self.unfit)
+        return ~(self.prior_conflict | self.misfit)
 
     @property
-    def unlike(self) -> np.ndarray:
+    def prior_conflict(self) -> np.ndarray:
         """Its parameters are not those of a member."""
         return np.nan_to_num(self.conflict_p, nan=1.0) < LEVEL / 2
 
     @property
-    def unfit(self) -> np.ndarray:
-        """No parameters fit."""
+    def misfit(self) -> np.ndarray:
+        """No parameters fit its data."""
         return np.nan_to_num(self.misfit_p, nan=1.0) < LEVEL / 2
 
 
-def moments(stored: Stored) -> Population:
+def moments(stored: Stored) -> Moments:
     assert stored.center is not None
     assert stored.white is not None
     lower = jnp.linalg.inv(stored.white)
@@ -87,18 +94,18 @@ def moments(stored: Stored) -> Population:
     away = stored.center - mean
     between = jnp.einsum("dsp,dsq->spq", away, away) / len(away)
     sizes = None if stored.log_sigma is None else jnp.median(stored.log_sigma, axis=0)
-    return Population(mean, jnp.linalg.cholesky(within + between), sizes)
+    return Moments(mean, jnp.linalg.cholesky(within + between), sizes)
 
 
-def belongs(
+def membership(
     target: Likelihood,
     model: Any,
     stored: Stored,
     start: Float[Array, "system parameter"],
     seed: int = 0,
     most: int = MOST,
-) -> Belongs:
-    """`start` is where the best fit of each newcomer is looked for, a draw of its posterior; `most` members are simulated."""
+) -> Membership:
+    """Compare each newcomer with simulated members. `start` is where the best fit of each newcomer is looked for, a draw of its posterior; `most` members are simulated."""
     systems, count = start.shape
     batch = max(1, min(most, BATCH) // systems)
     rows = batch * -(-min(most, max(FEWEST, TOTAL // systems)) // batch)
@@ -107,7 +114,7 @@ def belongs(
         _compared(target, model, stored, start, jr.key(seed), (rows // batch, batch)),
     )
     free = np.asarray(jnp.sum(target.weight > 0, axis=1)) - count
-    return Belongs(
+    return Membership(
         found.conflict[0],
         _share(found.conflict),
         found.misfit[0] / np.maximum(1, free),
@@ -164,7 +171,7 @@ class _Trial(NamedTuple):
     value: Float[Array, "row system observation"]
 
 
-def _best(target: Likelihood, model: Any, population: Population, theta: Array, value: Array, noise: Array) -> Found:
+def _best(target: Likelihood, model: Any, population: Moments, theta: Array, value: Array, noise: Array) -> Found:
     """Best fits by Levenberg and Marquardt from theta (block, row, system, parameter), and the figures there.
 
     Where there are no values (NaN) they are made: what is predicted at theta, and the noise.

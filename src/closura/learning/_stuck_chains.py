@@ -7,13 +7,18 @@ import numpy as np
 
 from .algorithm import Chains, Setup
 
-ENOUGH = 10.0  # nats
+ENOUGH = 10.0  # nats, beyond what chains of one mode differ by
+
+
+def allowed(dimension: int) -> float:
+    """How far below the best of its group a log density may be: chi-square / 2 of the dimension, five sds above its mean, and more."""
+    return float(ENOUGH + 0.5 * dimension + 5 * np.sqrt(0.5 * dimension))
 
 
 def rescued(setup: Setup, chains: Chains, seed: int) -> tuple[Chains, int]:
     """The chains with theta of some systems replaced, and of how many.
 
-    A tempered start finds most ways out of local modes, not all; a chain that is left behind by a factor of e^-20 in posterior
+    A tempered start finds most ways out of local modes, not all; a chain that is left behind by more than `allowed` in log posterior
     density would never leave. Groups stay apart: whether they agree is what tells convergence.
     """
     if setup.settings.blocks == "joint":
@@ -29,8 +34,7 @@ def rescued(setup: Setup, chains: Chains, seed: int) -> tuple[Chains, int]:
         dimension *= log_density.shape[2]
         log_density = np.broadcast_to(np.sum(log_density, axis=2, keepdims=True), log_density.shape)
     log_density = np.where(np.isfinite(log_density), log_density, -np.inf)
-    allowed = ENOUGH + 0.5 * dimension + 5 * np.sqrt(0.5 * dimension)
-    behind = log_density < np.max(log_density, axis=1, keepdims=True) - allowed
+    behind = log_density < np.max(log_density, axis=1, keepdims=True) - allowed(dimension)
     donors = ~behind & np.isfinite(log_density)
     behind &= donors.any(axis=1, keepdims=True)
     if not behind.any():
