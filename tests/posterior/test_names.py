@@ -10,6 +10,7 @@ from closura.diagnose import Evidence, judge
 from closura.learning import Run, Settings
 from closura.population import Phi
 from closura.posterior import posterior_tree, summarise
+from closura.runs._view_parts import traces_of
 
 SYSTEMS, CHAINS, DRAWS = ("a", "b", "pump-3"), 16, 100
 PARAMETERS = {
@@ -196,3 +197,25 @@ def test_very_many_numbers_are_thinned_alike(run, monkeypatch):
     again = run.convergence()
     assert again.least.value == pytest.approx(whole.least.value, rel=0.3)
     assert list(again.figures.data_vars) == ["theta", "shared"]
+
+
+def test_the_report_shows_every_variable_above_the_systems(run):
+    truth = cl.Truth(
+        np.arange(15.0).reshape(3, 5) * [1, 0, 1, 0, 1] + [0, 7, 0, 8, 0], np.arange(5.0), np.full(5, np.e)
+    )
+    run = Drawn(run).install()
+    shown = {part.title: part for part in traces_of(run, truth)}
+    assert {title: part.labels for title, part in shown.items()} == {
+        "what all systems share": ("rate", "log depth"),
+        "mean μ": ("log k", "w", "u0"),
+        "log variance log τ": ("log k", "w", "u0"),
+        "shifts by covariates": ("log k by size", "log k by age", "u0 by age"),
+        "correlations": ("log k and w", "log k and u0", "w and u0"),
+        "log size of the noise": ("u",),
+    }
+    assert shown["what all systems share"].truth.tolist() == [7, 8]
+    assert shown["mean μ"].truth.tolist() == [0, 2, 4]
+    np.testing.assert_allclose(shown["log variance log τ"].truth, 1.0)
+    assert shown["correlations"].truth is None
+    np.testing.assert_array_equal(shown["mean μ"].draws[..., 1], run.phi().mu[..., 2])
+    assert all(part.truth is None for part in traces_of(run, None))

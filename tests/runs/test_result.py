@@ -110,6 +110,21 @@ def test_result_of_a_run_that_has_not_begun(result, fleet):
     assert result.history.empty
 
 
+def test_chains_that_do_not_move_are_named(fresh):
+    """From the run to the verdict: one system of one group stood still, and its step size ran away."""
+    run, random = copy(fresh), np.random.default_rng(0)
+    theta = np.asarray(run.theta().mean((0, 1)) + 0.01 * random.normal(size=(20, 4, 8, 3, 3)), np.float32)
+    theta[:, 2, :, 1] = theta[0, 2, :, 1]
+    phi = Phi(theta.mean(-2), np.log(theta.var(-2)))
+    run.theta_draws, run.above_draws, run.iteration = [theta], [(phi, None)], run.total
+    log_step = np.zeros((4, 3), np.float32)
+    log_step[2, 1] = 15.0
+    run.chains = run.chains._replace(log_step=log_step)
+    said = collect(run).verdict.problems
+    assert said[0].startswith("The step size of system 2 in group 2 ran away to 3.3e+06 (usual here: 1)")
+    assert said[1].startswith("Draws of k, u0, v0 of 2 in group 2 repeat 100% of the time (elsewhere 0%)")
+
+
 def test_closure_takes_numbers_and_arrays(result):
     assert isinstance(result.closure(3.0), float)
     np.testing.assert_allclose(result.closure(np.array([[1.0, 3.0]]))[0, 1], result.closure(3.0), rtol=1e-6)

@@ -41,34 +41,31 @@ def disagreements(check: Convergence) -> list[str]:
 
 
 def repeated_draws(draws: xr.Dataset, groups: np.ndarray) -> list[str]:
-    """Which blocks stood still in a group: draws of a chain that equal, in all numbers of the block, the one before.
+    """Which blocks stand still in a group: draws of a chain that equal, in all numbers of the block, the one before.
 
-    That counts above 60 %, and 30 points above what is usual in this run. R-hat does not see it where the other groups, or chains
-    of the same group that stand apart from each other, spread as wide.
+    That counts above 60 %, and 30 points above the best group of the same block (of a single group, above other blocks): where
+    all groups are slow the effective sample size tells. R-hat need not see it, because chains that stand apart spread as wide
+    as chains that move.
     """
-    shares, blocks = [], []
+    count = len(np.unique(groups))
+    if min(np.bincount(groups)) * (draws.sizes["draw"] - 1) < PAIRS:
+        return []
+    shares, blocks = [np.zeros((count, 0))], []
     for name in ("theta", "shared"):
-        if name not in draws or not draws[name].size or draws.sizes["draw"] < 2:
+        if name not in draws or not draws[name].size:
             continue
-        values = draws[name].values
-        same = (values[:, 1:] == values[:, :-1]).all(axis=-1)
-        own = same.reshape(*same.shape[:2], -1)
-        shares.append(np.stack([own[groups == group].mean(axis=(0, 1)) for group in np.unique(groups)]))
-        moved = ", ".join(draws[name].coords[draws[name].dims[-1]].values)
-        blocks += [f"{moved} of {s}" for s in labels_of(draws[name], "system")] if name == "theta" else [moved]
-    if not shares or min(np.bincount(groups)) * (draws.sizes["draw"] - 1) < PAIRS:
-        return []
+        values, numbers = draws[name].values, ", ".join(draws[name].coords[draws[name].dims[-1]].values)
+        same = (values[:, 1:] == values[:, :-1]).all(axis=-1).reshape(len(values), values.shape[1] - 1, -1)
+        shares.append(np.stack([same[groups == group].mean(axis=(0, 1)) for group in range(count)]))
+        blocks += [numbers] if name == "shared" else [f"{numbers} of {one}" for one in labels_of(draws[name], "system")]
     share = np.concatenate(shares, axis=1)
-    usual = float(np.median(share))
-    stuck = np.argwhere(share > max(REPEATED, usual + ABOVE_USUAL))
-    worst = sorted(map(tuple, stuck), key=lambda at: -share[at])
+    usual = np.broadcast_to(share.min(axis=0) if count > 1 else np.median(share), share.shape)
+    stuck = np.argwhere(share > np.maximum(REPEATED, usual + ABOVE_USUAL))
     said = [
-        f"draws of {blocks[block]} in group {group} repeat {share[group, block]:.0%} of the time"
-        for group, block in worst
+        f"draws of {blocks[block]} in group {group} repeat {share[group, block]:.0%} of the time (elsewhere {usual[group, block]:.0%})"
+        for group, block in sorted(map(tuple, stuck), key=lambda at: -share[at])
     ]
-    if not said:
-        return []
-    return [f"{_some(said)} (usual here: {usual:.0%}): these chains hardly move. {START_AGAIN}."]
+    return [f"{_some(said)}: these chains hardly move. {START_AGAIN}."] if said else []
 
 
 def odd_steps(log_step: np.ndarray, blocks: Sequence[str], preconditioned: bool) -> list[str]:
@@ -80,13 +77,12 @@ def odd_steps(log_step: np.ndarray, blocks: Sequence[str], preconditioned: bool)
     if preconditioned:
         usual = np.full(log_step.shape, np.clip(np.median(log_step), *np.log(STEP_RANGE)))
     away = np.where(np.isnan(log_step), np.inf, np.abs(log_step - usual))
-    odd = np.argwhere(away > np.log(STEP_RATIO))
-    worst = sorted(map(tuple, odd), key=lambda at: -away[at])
-    said = [
-        f"the step size of {blocks[block]} in group {group} {'collapsed' if log_step[group, block] < usual[group, block] else 'ran away'} "
-        f"to {np.exp(log_step[group, block]):.2g} (usual here: {np.exp(usual[group, block]):.2g})"
-        for group, block in worst
-    ]
+    said = []
+    for at in sorted(map(tuple, np.argwhere(away > np.log(STEP_RATIO))), key=lambda at: -away[at]):
+        went = "collapsed" if log_step[at] < usual[at] else "ran away"
+        said.append(
+            f"the step size of {blocks[at[1]]} in group {at[0]} {went} to {np.exp(log_step[at]):.2g} (usual here: {np.exp(usual[at]):.2g})"
+        )
     return [f"{_some(said)}: these chains cannot be trusted. {START_AGAIN}."] if said else []
 
 

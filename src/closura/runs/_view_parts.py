@@ -27,7 +27,7 @@ def view_parts(
         "groups": run.groups,
         "mu": phi.mu if phi else None,
         "tau": np.exp(phi.log_tau) if phi else None,
-        "population": _traces(run, truth),
+        "population": traces_of(run, truth),
         "axes": problem.axes,
         "grid": problem.points,
         "shape": problem.shape,
@@ -46,7 +46,7 @@ def view_parts(
     }
 
 
-def _traces(run: Run, truth: Truth | None) -> list[TraceView]:
+def traces_of(run: Run, truth: Truth | None) -> list[TraceView]:
     """Every variable above the systems, by name, on the scale it was sampled on."""
     known: dict[str, np.ndarray] = {}
     shared = np.array(run.problem.parameters.shared)
