@@ -43,11 +43,11 @@ def measure(kind: dict, seed: int) -> dict[str, float]:
     seconds = time.perf_counter() - start
     share = 1 - before / sum(len(chunk.theta) for chunk in run.draws)
     check = run.convergence()
-    least = min(check.ess_bulk.min(), check.ess_tail.min())
+    least = check.least.value
     ensemble = np.stack(moving, axis=1)
     return {
-        "ess": float(least),
-        "ess_per_second": float(least * share / seconds),
+        "ess": least,
+        "ess_per_second": least * share / seconds,
         "coverage": theta_scores(run.theta(), truth.theta)[1],
         "coverage_moving": theta_scores(ensemble, truth.theta)[1],
         "rhat": check.rhat_max,

@@ -268,6 +268,12 @@ def test_defaults_by_problem_are_described():
         assert _EVOLUTIONS[kind] == _FIELDS[kind] | {"learning_rate": 0.01, "warmup": 0.2} | longer.get(kind, {})
 
 
+def test_how_often_sampling_goes_on_is_what_the_method_says():
+    words = {3: "three", 10: "ten"}
+    usual, fields = words[Settings().extend], {words[chosen["extend"]] for chosen in _FIELDS.values()}
+    assert f"up to {usual} times ({', '.join(fields)} for fields)" in (ROOT / "docs/method.md").read_text()
+
+
 FORWARD = ("solver", "basis", "fno-supervised", "fno-physics", "pinn")
 
 

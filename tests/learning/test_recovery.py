@@ -32,7 +32,7 @@ def test_recovers_law_and_parameters(recovered):
     assert law < 0.1
     check = run.convergence()
     assert check.rhat_max < 1.02
-    assert min(check.ess_bulk.min(), check.ess_tail.min()) > 400
+    assert check.least.value > 400
 
 
 def test_acceptance_is_near_its_aim_and_nothing_failed(recovered):

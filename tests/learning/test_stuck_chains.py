@@ -1,12 +1,14 @@
 """Chains in a hopeless corner go on from where another of their group stands; nobody else moves."""
 
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
 
 import closura as cl
 from closura.learning import Run, Settings
-from closura.learning._stuck_chains import rescued
+from closura.learning._stuck_chains import allowed, rescued
 from closura.sampling import Cache
 
 CHAINS, GROUPS, SYSTEMS = 8, 2, 3
@@ -53,7 +55,7 @@ def test_who_is_left_behind_goes_on_elsewhere(run):
         assert new[group, chain, system] not in donors
 
 
-@pytest.mark.parametrize("loglik", [-12.0, 0.0])
+@pytest.mark.parametrize("loglik", [2.0 - allowed(1), 0.0])
 def test_who_keeps_up_stays(run, loglik):
     values = np.zeros((GROUPS, CHAINS, SYSTEMS))
     values[0, 0, 0] = loglik
@@ -61,6 +63,14 @@ def test_who_keeps_up_stays(run, loglik):
     after, count = rescued(run.posterior, before, 0)
     assert count == 0
     assert after is before
+
+
+def test_the_threshold_is_the_one_that_is_documented(run):
+    page = (Path(__file__).parents[2] / "docs" / "decisions.md").read_text("utf-8")
+    assert f"({allowed(1):.0f} for one parameter, {allowed(3):.0f} for three)" in page
+    values = np.zeros((GROUPS, CHAINS, SYSTEMS))
+    values[0, 0, 0] = -allowed(1) - 2.0
+    assert rescued(run.posterior, chains_at(run, values), 0)[1] == 1
 
 
 def test_a_group_without_hope_stays_where_it_is(run):

@@ -13,7 +13,7 @@ import xarray as xr
 from scipy import stats
 
 import closura as cl
-from closura.diagnose import belongs
+from closura.diagnose import membership
 from closura.equations import extended
 from closura.forward import likelihood
 from closura.population import Empirical, PopulationDraws, population
@@ -172,13 +172,13 @@ def test_conflict_is_the_chi_square_of_node_splitting():
     value = np.array([1.5, 2.0, 2.4])
     target = likelihood(problem, matched(problem, newcomer(value)))
     stored = PopulationDraws(jnp.zeros((1, 1, 2)), jnp.diag(jnp.asarray(1 / np.sqrt(tau), float))[None], None)
-    found = belongs(target, target.model({}), stored, jnp.zeros((1, 2)))
+    found = membership(target, target.model({}), stored, jnp.zeros((1, 2)))
     own = np.linalg.inv(DESIGN.T @ DESIGN / sigma**2)
     estimate = own @ DESIGN.T @ value / sigma**2
     apart = estimate @ np.linalg.inv(own + np.diag(tau)) @ estimate
     rest = np.sum((value - DESIGN @ estimate) ** 2) / sigma**2
     assert found.conflict[0] == pytest.approx(apart, rel=0.01)
-    assert found.misfit[0] == pytest.approx(rest, abs=0.01)
+    assert found.chi_square[0] == pytest.approx(rest, abs=0.01)
     assert found.conflict_p[0] == pytest.approx(stats.chi2.sf(apart, 2), abs=0.06)
     assert found.misfit_p[0] == pytest.approx(stats.chi2.sf(rest, 1), abs=0.06)
 
@@ -194,7 +194,7 @@ def test_members_are_rarely_turned_away(count):
     value = theta @ DESIGN[:count].T + 0.3 * random.normal(size=(200, count))
     data = matched(problem, pd.concat([newcomer(v, f"m{k}") for k, v in enumerate(value)]))
     target = likelihood(problem, data)
-    found = belongs(target, target.model({}), fitted.stored(data), jnp.asarray(theta, float))
+    found = membership(target, target.model({}), fitted.stored(data), jnp.asarray(theta, float))
     assert np.count_nonzero(found.conflict_p < 0.01) <= 8  # two expected: more is one chance in four thousand
     assert 0.03 < np.mean(found.conflict_p < 0.1) < 0.18
     assert 0.35 < np.mean(found.conflict_p < 0.5) < 0.65

@@ -271,8 +271,11 @@ def test_draws_of_the_population_can_be_chosen(view, tmp_path):
     probe = """
     const labels = () => all("#draws svg[role=img]").map((node) => node.getAttribute("aria-label")), before = labels();
     one("#of").value = "mean μ"; tell(one("#of"), "change");
-    return { before, after: labels() };"""
+    const after = labels();
+    one("#of").value = "correlations"; tell(one("#of"), "change");
+    return { before, after, pairs: labels() };"""
     seen, _ = opened(view, tmp_path, probe)
+    assert seen["pairs"][0] == "draws of log k and u0, population, correlations"
     assert seen["before"][:3] == [f"{kind} of log k, unit 01" for kind in ("draws", "posterior", "ranks")]
     assert seen["after"][:2] == [f"{kind} of log k, population, mean μ" for kind in ("draws", "posterior")]
 

@@ -30,13 +30,15 @@ from ..forward import Likelihood
 from ..population import PopulationDraws
 
 LEVEL = 0.01  # false alarms in all; each question has half of it
-FEWEST, MOST, DEAR, TOTAL = 400, 1000, 256, 20_000  # simulated members of each newcomer; where solutions are dear
+FEWEST, MOST = 400, 1000  # simulated members of each newcomer
+EXPENSIVE = 256  # the same where solutions are expensive
+TOTAL = 20_000  # of all newcomers
 STEPS = 12  # of Levenberg and Marquardt
 FLOOR = 1e-3  # information, in population units, below which a direction counts as open
 BATCH = 512
 
 
-class Population(NamedTuple):
+class Moments(NamedTuple):
     """Of each newcomer, before its data: moments of theta over all stored draws, and the size of the noise."""
 
     mean: Float[Array, "system parameter"]
@@ -53,12 +55,17 @@ class Found(NamedTuple):
     score: Float[Array, "*rows parameter"]  # the same in units of how far members' best fits scatter
 
 
-class Belongs(NamedTuple):
-    """Of each newcomer; `conflict_p` and `misfit_p` are NaN where nothing can be said."""
+class Membership(NamedTuple):
+    """Of each newcomer: figures and p-values of both questions; `conflict_p` and `misfit_p` are NaN where nothing can be said.
+
+    - `conflict`: T above; `chi_square`: residual squares that remain, per degree of freedom.
+    - `shift`, `score`: (system, parameter), how far off the best fit is, as in `Found`.
+    - `members`: how many were simulated.
+    """
 
     conflict: np.ndarray
     conflict_p: np.ndarray
-    misfit: np.ndarray  # per degree of freedom
+    chi_square: np.ndarray
     misfit_p: np.ndarray
     shift: np.ndarray
     score: np.ndarray
@@ -66,20 +73,20 @@ class Belongs(NamedTuple):
 
     @property
     def belongs(self) -> np.ndarray:
-        return ~(self.unlike | self.unfit)
+        return ~(self.prior_conflict | self.misfit)
 
     @property
-    def unlike(self) -> np.ndarray:
+    def prior_conflict(self) -> np.ndarray:
         """Its parameters are not those of a member."""
         return np.nan_to_num(self.conflict_p, nan=1.0) < LEVEL / 2
 
     @property
-    def unfit(self) -> np.ndarray:
-        """No parameters fit."""
+    def misfit(self) -> np.ndarray:
+        """No parameters fit its data."""
         return np.nan_to_num(self.misfit_p, nan=1.0) < LEVEL / 2
 
 
-def moments(stored: PopulationDraws) -> Population:
+def moments(stored: PopulationDraws) -> Moments:
     assert stored.center is not None
     assert stored.white is not None
     lower = jnp.linalg.inv(stored.white)
@@ -88,18 +95,18 @@ def moments(stored: PopulationDraws) -> Population:
     away = stored.center - mean
     between = jnp.einsum("dsp,dsq->spq", away, away) / len(away)
     sizes = None if stored.log_sigma is None else jnp.median(stored.log_sigma, axis=0)
-    return Population(mean, jnp.linalg.cholesky(within + between), sizes)
+    return Moments(mean, jnp.linalg.cholesky(within + between), sizes)
 
 
-def belongs(
+def membership(
     target: Likelihood,
     context: PyTree,
     stored: PopulationDraws,
     start: Float[Array, "system parameter"],
     seed: int = 0,
     most: int = MOST,
-) -> Belongs:
-    """`start` is where the best fit of each newcomer is looked for, a draw of its posterior; `most` members are simulated."""
+) -> Membership:
+    """Compare each newcomer with simulated members. `start` is where the best fit of each newcomer is looked for, a draw of its posterior; `most` members are simulated."""
     systems, count = start.shape
     batch = max(1, min(most, BATCH) // systems)
     rows = batch * -(-min(most, max(FEWEST, TOTAL // systems)) // batch)
@@ -108,7 +115,7 @@ def belongs(
         _compared(target, context, stored, start, jr.key(seed), (rows // batch, batch)),
     )
     free = np.asarray(jnp.sum(target.measured.mask, axis=1)) - count
-    return Belongs(
+    return Membership(
         found.conflict[0],
         _share(found.conflict),
         found.misfit[0] / np.maximum(1, free),
@@ -167,7 +174,7 @@ class _Rows(NamedTuple):
     key: Key[Array, " block"]
 
 
-def _best(target: Likelihood, context: PyTree, population: Population, rows: _Rows) -> Found:
+def _best(target: Likelihood, context: PyTree, population: Moments, rows: _Rows) -> Found:
     """Best fits by Levenberg and Marquardt, and the figures there."""
     mean, lower, _ = population
 
@@ -200,7 +207,7 @@ def _best(target: Likelihood, context: PyTree, population: Population, rows: _Ro
 def _attempt(
     target: Likelihood,
     context: PyTree,
-    population: Population,
+    population: Moments,
     place: Float[Array, "row system parameter"],
     rows: _Rows,
 ) -> _Trial:

@@ -1,29 +1,30 @@
 """How wrong is the surrogate? Its solutions beside the solver's, at posterior draws and the law that was learned."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..equations import Problem
 from ..forward import solve_many
 from ..learning import Run
+from ._trajectories import Trajectories, quantities
 from ._truth import Truth
 from ._verdict import SurrogateError
 
 FIGURES = ("surrogate_mse", "solver_mse", "surrogate_fit_mse", "surrogate_error", "surrogate_error_worst")
 
 
-def quantities(problem: Problem, theta: Any, states: Any) -> Any:
-    """Observed quantities of a solution on the grid, (quantity, point)."""
-    return problem.sensors.on_grid(theta, jnp.asarray(problem.points, float), states).T
+class SpotCheck(NamedTuple):
+    """Figures by name, the error in units of the noise, and the mean of the surrogate's solutions (system, quantity, point)."""
+
+    figures: dict[str, float | None]
+    error: SurrogateError | None = None
+    fit: np.ndarray | None = None
 
 
-def spot_check(
-    run: Run, paths: dict[str, Any], truth: Truth | None
-) -> tuple[dict[str, float | None], SurrogateError | None]:
+def spot_check(run: Run, paths: Trajectories, truth: Truth | None) -> SpotCheck:
     """- `surrogate_error`: root mean square at the observed points over posterior draws, in units of the noise
     - `surrogate_error_worst`: the same for the system where it is largest
     - `surrogate_fit_mse`: mean square on the grid over posterior draws
@@ -32,8 +33,8 @@ def spot_check(
     """
     network = run.network
     if network is None:
-        return dict.fromkeys(FIGURES), None
-    seen, exact, draws = run.setup.likelihood, run.setup.exact, jnp.asarray(paths["draws"])
+        return SpotCheck(dict.fromkeys(FIGURES))
+    seen, exact, draws = run.setup.likelihood, run.setup.exact, jnp.asarray(paths.draws)
     laws = run.views
 
     @eqx.filter_jit
@@ -53,8 +54,7 @@ def spot_check(
     said, solution = (np.asarray(predicted, float) for predicted in at_data(network, laws, draws))
     apart = exact.noise.apart(said, solution, run.sigma()) ** 2
     said = np.asarray(on_grid(network, draws), float)
-    paths["surrogate"] = said.mean(axis=0)
-    fit = said - paths["fit"]
+    mean = said.mean(axis=0)
     square, mask = apart.mean(axis=0), run.data.mask
     each = np.sqrt(np.sum(np.where(mask, square, 0.0), axis=1) / np.maximum(1, mask.sum(axis=1)))
     worst = int(np.argmax(each))
@@ -62,11 +62,11 @@ def spot_check(
     figures: dict[str, float | None] = {
         "surrogate_error": error.overall,
         "surrogate_error_worst": error.worst,
-        "surrogate_fit_mse": float(np.mean(fit**2)),
+        "surrogate_fit_mse": float(np.mean((said - paths.fit) ** 2)),
     }
-    if truth is not None and paths["truth"] is not None:
+    if truth is not None and paths.truth is not None:
         true_theta = jnp.asarray(truth.theta, float)
         said = np.asarray(on_grid(network, true_theta[None]), float)[0]
-        figures["surrogate_mse"] = float(np.mean((said - paths["truth"]) ** 2))
-        figures["solver_mse"] = float(np.mean((np.asarray(solved(true_theta, laws), float) - paths["truth"]) ** 2))
-    return {**dict.fromkeys(FIGURES), **figures}, error
+        figures["surrogate_mse"] = float(np.mean((said - paths.truth) ** 2))
+        figures["solver_mse"] = float(np.mean((np.asarray(solved(true_theta, laws), float) - paths.truth) ** 2))
+    return SpotCheck({**dict.fromkeys(FIGURES), **figures}, error, mean)

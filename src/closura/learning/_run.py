@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
+import xarray as xr
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array
 
@@ -22,7 +23,7 @@ from ..equations import Problem, as_seen
 from ..forward import likelihood, noise_prior, seen_through, trainable
 from ..laws import prepare
 from ..population import Population, Sharing, normal, population, uniforms
-from ..sampling import Cache, Chains, Posterior, convergence, init_all
+from ..sampling import Cache, Chains, Convergence, Posterior, convergence, init_all, named_draws
 from ._hypergradients import AXIS, begin
 from ._initialise import (
     SURVEY_POINTS,
@@ -45,7 +46,6 @@ from ._setup import Draws, Setup, State, weights_of, with_weights
 from ._stuck_chains import rescued
 from .algorithm import learn, sample
 
-DIAGNOSED_NUMBERS = 3_000_000
 SETBACKS, SLOWER = 2, 0.3
 RESCUE_UNTIL = 0.9  # of learning; after that chains are on their own
 EXPLODED = 1e6  # a loss, in squared units of the state, and against the first one
@@ -77,7 +77,7 @@ class Run:
         self.setbacks = 0
         self.diverged: str | None = None
         self.history: list[dict[str, np.ndarray]] = []
-        self.draws: list[Draws] = []  # a chunk each, (draw, group, chain, ...)
+        self.chunks: list[Draws] = []  # a chunk each, (draw, group, chain, ...)
         self.nonfinite = 0
         self._programs: dict[str, Any] = {}
         self._surveyed: dict[str, int] = {}
@@ -164,7 +164,7 @@ class Run:
         self.state, draws, log = program(self.state, stale, schedule, leaps)
         logged = self._log(phase, log, size, np.ones(size))
         if phase == "sample":
-            self.draws.append(jax.tree.map(np.asarray, draws))
+            self.chunks.append(jax.tree.map(np.asarray, draws))
             self._extend_if_needed()
         elif self.phase == "settle":  # after the last chunk of settling nothing changes any more
             # Draws of a whole chunk make a smoother preconditioner than one moment of the ensemble.
@@ -317,8 +317,8 @@ class Run:
     @property
     def kept(self) -> Draws:
         """Kept draws of everything, (chain, draw, ...); before sampling, where the chains stand, as one draw."""
-        if self.draws:
-            return jax.tree.map(lambda *a: _by_chain(np.concatenate(a)), *self.draws)
+        if self.chunks:
+            return jax.tree.map(lambda *a: _by_chain(np.concatenate(a)), *self.chunks)
         return jax.tree.map(lambda a: _by_chain(np.asarray(a)[None]), Draws.of(self.state.chains))
 
     @property
@@ -340,18 +340,18 @@ class Run:
         typical = np.exp(np.median(log_sigma, axis=(0, 1)))[self.data.quantity]
         return np.where(np.isnan(self.data.sigma), typical, self.data.sigma)
 
-    def convergence(self) -> Any:
-        """Of every theta and phi; on every so-many-th draw where there are very many numbers."""
-        scale, sizes = self.setup.noise, self.log_sigma()
-        if scale is not None and sizes is not None:
-            sizes = sizes[..., np.flatnonzero(scale.free)]
-        phi = self.phi()
-        if phi:  # what is shared has a mean and no spread
-            phi = phi._replace(log_tau=phi.log_tau[..., ~np.array(self.problem.parameters.shared)])
-        scalars = [a.reshape(*a.shape[:2], -1) for a in (self.theta(), *phi, sizes) if a is not None]
-        joined = np.concatenate(scalars, axis=2)
-        apart = max(1, min(joined.shape[1] // 100, joined.size // DIAGNOSED_NUMBERS))
-        return convergence(joined[:, ::apart], self.groups)
+    def draws(self) -> xr.Dataset:
+        """Kept draws of every scalar that is inferred, by name."""
+        prior, sizes = self.setup.noise, self.log_sigma()
+        noise = {}
+        if prior is not None and sizes is not None:
+            noise = {self.data.quantities[i]: sizes[..., i] for i in np.flatnonzero(prior.free)}
+        effects = [(name, column) for name, columns in self.problem.covariates.items() for column in columns]
+        return named_draws(self.theta(), self.phi(), noise, self.problem.parameters, self.data.systems, effects)
+
+    def convergence(self) -> Convergence:
+        """Of every scalar; on every so-many-th draw where there are very many numbers."""
+        return convergence(self.draws(), self.groups)
 
     def some_theta(self, chains: int = 16) -> np.ndarray:
         """(chain, system, parameter): recent positions of a few chains of every group."""

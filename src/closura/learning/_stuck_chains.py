@@ -8,8 +8,7 @@ from jaxtyping import Array
 
 from ..sampling import Chains, Posterior
 
-# Nats of log density, beyond what the dimension of a block explains by itself, that a chain may be behind the best of its group.
-LEFT_BEHIND = 10.0
+LEFT_BEHIND = 10.0  # nats, beyond what chains of one mode differ by
 NEAR = 0.05  # of the spread of the population: how far from its donor a chain goes on, so that no two are the same
 
 
@@ -32,6 +31,11 @@ def rescued(posterior: Posterior, chains: Chains, seed: int) -> tuple[Chains, in
     return chains._replace(theta=jnp.asarray(np.where(stays, theta, moved), theta.dtype)), count
 
 
+def allowed(dimension: int) -> float:
+    """How far below the best of its group a log density may be: chi-square / 2 of the dimension, five sds above its mean, and more."""
+    return float(LEFT_BEHIND + 0.5 * dimension + 5 * np.sqrt(0.5 * dimension))
+
+
 @eqx.filter_jit
 def _look(posterior: Posterior, chains: Chains, seed: int) -> tuple[Array, Array]:
     """Log density of every system of every chain; and how far a random member of its population is from another."""
@@ -47,8 +51,7 @@ def _donors(log_density: np.ndarray, dimension: int, whole: bool, seed: int) -> 
         dimension *= log_density.shape[2]
         log_density = np.broadcast_to(np.sum(log_density, axis=2, keepdims=True), log_density.shape)
     log_density = np.where(np.isfinite(log_density), log_density, -np.inf)
-    allowed = LEFT_BEHIND + 0.5 * dimension + 5 * np.sqrt(0.5 * dimension)
-    behind = log_density < np.max(log_density, axis=1, keepdims=True) - allowed
+    behind = log_density < np.max(log_density, axis=1, keepdims=True) - allowed(dimension)
     donors = ~behind & np.isfinite(log_density)
     behind &= donors.any(axis=1, keepdims=True)
     # A random chain that is not behind itself, of the same group.

@@ -2,6 +2,7 @@
 
 from ._base import Population as Population
 from ._correlation import correlation_factor as correlation_factor
+from ._correlation import correlations as correlations
 from ._empirical import Empirical as Empirical
 from ._empirical import PopulationDraws as PopulationDraws
 from ._population import TRIES as TRIES

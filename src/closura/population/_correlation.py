@@ -23,6 +23,13 @@ def correlation_factor(bond: Float[Array, " pair"], count: int) -> Float[Array, 
     return jnp.stack(rows)
 
 
+def correlations(bond: np.ndarray, count: int) -> np.ndarray:
+    """Correlation matrices (..., parameter, parameter) from such numbers (..., pair)."""
+    batched = jnp.vectorize(lambda one: correlation_factor(one, count), signature="(b)->(p,p)")
+    factor = np.asarray(batched(bond))
+    return factor @ np.swapaxes(factor, -1, -2)
+
+
 def inverse_factor(lower: Float[Array, "parameter parameter"]) -> Float[Array, "parameter parameter"]:
     """Written out: a batch of LAPACK calls costs more than matrices so small."""
     unit = jnp.eye(len(lower), dtype=lower.dtype)

@@ -14,3 +14,4 @@ from ._predictive import residual_views as residual_views
 from ._summary import population_lines as population_lines
 from ._summary import summarise as summarise
 from ._summary import true_values as true_values
+from ._tree import posterior_tree as posterior_tree

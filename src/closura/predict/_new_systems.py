@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from ..data import DataError, Observations, read_table
-from ..diagnose import DEAR, LEVEL, MOST, Belongs, belongs
+from ..diagnose import EXPENSIVE, LEVEL, MOST, Membership, membership
 from ..equations import Problem, bound_to, extended, match
 from ..forward import likelihood
 from ..population import PopulationDraws, alone
@@ -32,10 +32,10 @@ def welcome(fleet: Fleet, table: Any, until: float | None, seed: int = 0, inputs
     problem = bound_to(problem, data)
     stored, wide = fleet.stored(data), alone(fleet.problem.parameters)
     target, laws = likelihood(problem, data), fleet.laws()
-    effort, members = (CURVES, MOST) if len(problem.axes) == 1 else (FIELDS, DEAR)
+    effort, members = (CURVES, MOST) if len(problem.axes) == 1 else (FIELDS, EXPENSIVE)
     draws = infer(target, laws, stored, wide, seed, effort)
     reference = stored if fleet.hierarchical else _as_population(wide, stored, len(data.systems))
-    found = belongs(target, target.model(laws), reference, jnp.asarray(draws.theta[-1], float), seed, members)
+    found = membership(target, target.model(laws), reference, jnp.asarray(draws.theta[-1], float), seed, members)
     log_sigma = None
     if stored.log_sigma is not None:
         log_sigma = np.where(not_stated(data), np.asarray(stored.log_sigma)[draws.which], np.nan)
@@ -82,7 +82,7 @@ class Newcomers:
     theta: np.ndarray
     log_sigma: np.ndarray | None
     stored: PopulationDraws
-    found: Belongs
+    found: Membership
     rhat: np.ndarray
 
     @property
@@ -92,9 +92,9 @@ class Newcomers:
 
     @property
     def _odd_ones(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Belongs; parameters off; nothing fits. Without a population there is nothing to be unlike."""
-        unlike = self.found.unlike & self.fleet.hierarchical
-        return ~(unlike | self.found.unfit), unlike, self.found.unfit
+        """Does it belong, do its parameters conflict with the population, does nothing fit? Without a population nothing conflicts."""
+        conflict = self.found.prior_conflict & self.fleet.hierarchical
+        return ~(conflict | self.found.misfit), conflict, self.found.misfit
 
     @cached_property
     def prior_draws(self) -> np.ndarray:
@@ -160,19 +160,19 @@ class Newcomers:
 
     def _verdict(self, k: int) -> str:
         name, count = self.data.systems[k], int(self.data.counts[k])
-        belongs, unlike, unfit = (bool(each[k]) for each in self._odd_ones)
+        belongs, conflict, misfit = (bool(each[k]) for each in self._odd_ones)
         seen = f"{count} observation{'s' * (count != 1)}"
         if belongs and not self.fleet.hierarchical:
             return f"{name}: can be fitted ({self._p(self.found.misfit_p[k])}; {seen})"
         if belongs:
             return f"{name}: belongs to the fleet ({self._p(self.found.conflict_p[k])}; {seen})"
         why = []
-        if unfit:
+        if misfit:
             why.append(
-                f"no parameters fit its data (residual chi-square {self.found.misfit[k]:.3g}, {self._p(self.found.misfit_p[k])}): "
+                f"no parameters fit its data (residual chi-square {self.found.chi_square[k]:.3g}, {self._p(self.found.misfit_p[k])}): "
                 "the law may not hold for it, or its noise is larger than stated"
             )
-        if unlike:
+        if conflict:
             why.append(f"{self._named(k)} ({self._p(self.found.conflict_p[k])})")
         return f"{name}: DOES NOT BELONG to the fleet: {'; and '.join(why)}; {seen}"
 

@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import jax.random as jr
 import numpy as np
+import yaml
 
 from ..equations import ProblemError
 from ..learning import Draws, Run, State
@@ -16,6 +17,7 @@ from ..track import HISTORY
 
 COUNTERS = ("iteration", "extended", "setbacks", "stale", "nonfinite")
 PLACE, ASIDE = "checkpoint.npz", ".checkpoint-new.npz"
+FORMAT = 2  # of what is in it; that of version 0.1 had no number
 
 
 def store(run: Run, folder: Path) -> None:
@@ -47,7 +49,12 @@ def restore(run: Run, folder: Path) -> None:
         raise ProblemError(f"{folder} holds no checkpoint to continue from; start again")
     try:
         with np.load(place, allow_pickle=False) as stored:
-            _take(run, {name: stored[name] for name in stored.files})
+            arrays = {name: stored[name] for name in stored.files}
+        if json.loads(str(arrays["progress"])).get("format") != FORMAT:
+            raise _other_version(folder)
+        _take(run, arrays)
+    except ProblemError:
+        raise
     except Exception as error:
         raise ProblemError(
             f"the checkpoint in {folder} is damaged, or does not fit the problem or settings any more "
@@ -55,34 +62,44 @@ def restore(run: Run, folder: Path) -> None:
         ) from None
 
 
+def _other_version(folder: Path) -> ProblemError:
+    try:
+        about = yaml.safe_load((folder / "config.yaml").read_text("utf-8"))["about"]
+        written = f"closura {about['versions']['closura']}"
+    except (OSError, yaml.YAMLError, KeyError, TypeError):
+        written = "another version of closura"
+    again = f"closura fit --config {folder / 'config.yaml'} --out {folder} --overwrite"
+    return ProblemError(
+        f"the checkpoint in {folder} was written by {written}, and this version cannot continue it; finish that run with the "
+        f"version that began it, or start again with `{again}`"
+    )
+
+
 def _arrays(run: Run) -> dict[str, Any]:
     progress = {name: getattr(run, name) for name in COUNTERS}
-    progress |= {"chunks": len(run.draws), "seconds": time.perf_counter() - run.began}
-    arrays = {"progress": np.array(json.dumps(progress))}
-    arrays |= {f"state{path}": leaf for path, leaf in _named(_plain(run.state))}
-    for number, chunk in enumerate(run.draws):
-        arrays |= {f"draws[{number}]{path}": leaf for path, leaf in _named(chunk)}
+    progress |= {"format": FORMAT, "seconds": time.perf_counter() - run.began}
+    arrays = {"progress": np.array(json.dumps(progress))} | _by_name("state", _plain(run.state))
+    if run.chunks:
+        arrays |= _by_name("draws", jax.tree.map(lambda *parts: np.concatenate(parts), *run.chunks))
     keys = list(run.history[0]) if run.history else []
-    return arrays | {f"history_{key}": np.concatenate([h[key] for h in run.history]) for key in keys}
+    return arrays | {f"history.{key}": np.concatenate([h[key] for h in run.history]) for key in keys}
 
 
 def _take(run: Run, arrays: dict[str, np.ndarray]) -> None:
     progress = json.loads(str(arrays["progress"]))
     fresh = _plain(run.state)
-    for path, leaf in _named(fresh):
-        stored = arrays[f"state{path}"]
+    for name, leaf in _by_name("state", fresh).items():
+        stored = arrays[name]
         if (stored.shape, stored.dtype) != (leaf.shape, leaf.dtype):
-            raise ValueError(
-                f"{path}: stored {stored.dtype}{list(stored.shape)}, the run has {leaf.dtype}{list(leaf.shape)}"
-            )
-    state = _filled(fresh, "state", arrays)
+            raise ValueError(f"{name} is {stored.dtype}{list(stored.shape)} there, {leaf.dtype}{list(leaf.shape)} here")
+    state = _filled("state", fresh, arrays)
+    chunks = [_filled("draws", Draws.of(fresh.chains), arrays)] if "draws.theta" in arrays else []
     run.state = run.spread(state._replace(keys=jr.wrap_key_data(state.keys)))
+    run.chunks = chunks
     for name in COUNTERS:
         setattr(run, name, progress[name])
     run.began -= progress["seconds"]
-    run.history = _by_phase({k.removeprefix("history_"): v for k, v in arrays.items() if k.startswith("history_")})
-    one = Draws.of(run.state.chains)
-    run.draws = [_filled(one, f"draws[{number}]", arrays) for number in range(progress["chunks"])]
+    run.history = _by_phase({k.removeprefix("history."): v for k, v in arrays.items() if k.startswith("history.")})
 
 
 def _by_phase(history: dict[str, np.ndarray]) -> list[dict[str, np.ndarray]]:
@@ -100,11 +117,15 @@ def _plain(state: State) -> State:
     return jax.device_get(state._replace(keys=jr.key_data(state.keys)))
 
 
-def _named(tree: Any) -> list[tuple[str, np.ndarray]]:
-    """Every leaf by its path, like `.chains.theta`."""
-    return [(jax.tree_util.keystr(path), np.asarray(leaf)) for path, leaf in jax.tree_util.tree_leaves_with_path(tree)]
+def _name(prefix: str, path: Any) -> str:
+    """Of a leaf of a tree, like state.chains.theta or draws.phi.mu."""
+    return f"{prefix}.{jax.tree_util.keystr(path, simple=True, separator='.')}"
 
 
-def _filled(tree: Any, prefix: str, arrays: dict[str, np.ndarray]) -> Any:
-    """The tree with the leaves of that name."""
-    return jax.tree_util.tree_map_with_path(lambda path, _: arrays[prefix + jax.tree_util.keystr(path)], tree)
+def _by_name(prefix: str, tree: Any) -> dict[str, Any]:
+    return {_name(prefix, path): np.asarray(leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
+
+
+def _filled(prefix: str, tree: Any, arrays: dict[str, np.ndarray]) -> Any:
+    """A tree of that structure with the stored leaves."""
+    return jax.tree_util.tree_map_with_path(lambda path, _: arrays[_name(prefix, path)], tree)

@@ -7,6 +7,7 @@ from ._blocks import SystemBlocks as SystemBlocks
 from ._convergence import ESS_LEAST as ESS_LEAST
 from ._convergence import RHAT_LIMIT as RHAT_LIMIT
 from ._convergence import Convergence as Convergence
+from ._convergence import Worst as Worst
 from ._convergence import convergence as convergence
 from ._differential_evolution import DifferentialEvolution as DifferentialEvolution
 from ._gibbs import NoiseGibbs as NoiseGibbs
@@ -20,6 +21,8 @@ from ._mala import STEP_BOUNDS as STEP_BOUNDS
 from ._mala import Mala as Mala
 from ._mala import MalaTuning as MalaTuning
 from ._multi_try import MultiTry as MultiTry
+from ._names import labels_of as labels_of
+from ._names import named_draws as named_draws
 from ._posterior import Posterior as Posterior
 from ._posterior import Target as Target
 from ._preconditioner import cholesky as cholesky

@@ -232,13 +232,15 @@ def _population(view: View, index: int) -> Json:
 def _draws(view: View, kept: np.ndarray) -> Json:
     """Draws of the population, and what all traces have in common."""
     chains = view.shown_chains()
-    of: list[Json] = []
-    for name, part, truth in (("mean μ", view.mu, view.truth_mu), ("variance τ", view.tau, view.truth_tau)):
-        if part is not None:
-            traces = [pack(part[..., i][np.ix_(chains, kept)]) for i in range(len(view.parameters))]
-            of.append(
-                {"name": name, "draws": traces, "truth": [None] * len(traces) if truth is None else _finite(truth)}
-            )
+    of = [
+        {
+            "name": part.title,
+            "labels": list(part.labels),
+            "draws": [pack(part.draws[..., i][np.ix_(chains, kept)]) for i in range(len(part.labels))],
+            "truth": [None] * len(part.labels) if part.truth is None else _finite(part.truth),
+        }
+        for part in view.population
+    ]
     truth = view.truth_theta
     return {
         "steps": (kept + 1).tolist(),

@@ -72,6 +72,16 @@ class ResidualView:
 
 
 @dataclass(frozen=True, eq=False)
+class TraceView:
+    """One variable above the systems: of each of its scalars a label, draws (chain, draw, scalar), and the truth where known."""
+
+    title: str
+    labels: tuple[str, ...]
+    draws: np.ndarray
+    truth: np.ndarray | None = None
+
+
+@dataclass(frozen=True, eq=False)
 class View:
     """A finished run as the figures see it.
 
@@ -80,6 +90,7 @@ class View:
     - `theta`, `physical`: (chain, draw, system, parameter), unconstrained and physical scale.
     - `groups`: (chain,), which chains share a preconditioner.
     - `mu`, `tau`: (chain, draw, parameter), population mean and variance; None without hierarchy.
+    - `population`: everything inferred above the systems, by name.
     - `axes`, `grid`: coordinates by name, and the points (point, axis) of a solution; `shape` where they form a tensor grid,
       `triangles` where they are a mesh.
     - `fit_mean`, `fit_low`, `fit_high`: (system, quantity, point), mean and 95 % band.
@@ -132,6 +143,7 @@ class View:
     bar_label: str = "data ± σ"
     residual_label: str = "(data − fit) / σ"
     scale_label: str = "Standard deviation of the measurement noise."
+    population: Sequence[TraceView] = ()
 
     def spread(self, count: int) -> np.ndarray:
         """At most `count` systems, spread along the direction in which the estimates differ most."""

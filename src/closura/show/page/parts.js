@@ -188,7 +188,7 @@ function drawsPart() {
   const owner = of ? `population, ${of.name}` : names.systems[state.system];
   const ranked = chains.length > 1 && steps.length * chains.length >= 40;
   const cells = draws.flatMap((packed, index) => {
-    const lines = rows(packed), label = names.labels[index], known = truth?.[index];
+    const lines = rows(packed), label = (of ?? names).labels[index], known = truth?.[index];
     if (total === 1) return [[standing(lines, label, owner, known)]];
     const both = [[trace(lines, label, owner, known)], [posterior(unpack(packed), label, owner, known)]];
     return ranked ? [...both, [ranks(lines, label, owner)]] : both;
