@@ -142,7 +142,7 @@ def _failed_share(run: Any) -> float:
 
 
 def _learns(run: Any) -> bool:
-    return any(hasattr(law, "network") for law in run.laws.values())
+    return any(law.spec.trainable for law in run.laws.values())
 
 
 def _judge_chains(verdict: Verdict, run: Any, check: Any) -> None:

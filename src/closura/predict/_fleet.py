@@ -11,9 +11,8 @@ import xarray as xr
 
 from ..data import DataError, Observations
 from ..equations import Problem
-from ..laws import prepare
+from ..laws import Law, prepare
 from ..learning import Stored
-from ..posterior import Law
 
 STORED = 2000
 

@@ -28,12 +28,12 @@ from ..diagnose import (
     too_long,
     unstable,
 )
-from ..equations import ODE, Elliptic, Evolution, Problem, ProblemError, unit_scaling
+from ..equations import ODE, Elliptic, Evolution, Problem, ProblemError
 from ..forward import solve_many
-from ..laws import Closure, Known
+from ..laws import Known, KnownLaw, Law, support_of
 from ..learning import Run
 from ..population import correlation_factor
-from ..posterior import Law, closure_view, replicate, residual_views, summarise, support_of, true_values
+from ..posterior import closure_view, replicate, residual_views, summarise, true_values
 from ._result import Result
 
 BAND_NUMBERS = 2_000_000
@@ -81,7 +81,7 @@ def collect(run: Run, truth: Truth | None = None, context: dict[str, Any] | None
     outside = run.outside()
     spot, surrogate_error = spot_check(run, paths, truth)
     reading = reading_error(run.problem, run.data, paths["fit"].mean(axis=0), run.sigma())
-    learned = any(not isinstance(spec, Known) for spec in run.problem.closures.values())
+    learned = any(spec.trainable for spec in run.problem.closures.values())
     checked = remarks(checks, replicas.residual, run.data, run.problem.noise, learned=learned)
     scheme = None if run.diverged or run.phase == "learn" else _bad_scheme(run)
     verdict = judge(run, check, chi_square, outside, surrogate_error, reading, checked, scheme)
@@ -220,10 +220,7 @@ def _paths(run: Run, truth: Truth | None) -> dict[str, Any]:
     paths: dict[str, Any] = {"draws": chosen, "fit": fit, "truth": None, "visited_truth": {}}
     true_laws = {} if truth is None else truth.laws or {}
     if truth is not None and problem.closures.keys() <= true_laws.keys():
-        known = {
-            n: Known(true_laws[n], s.inputs).build(jax.random.key(0), unit_scaling(s.inputs))
-            for n, s in problem.closures.items()
-        }
+        known = {n: KnownLaw(Known(true_laws[n], s.inputs)) for n, s in problem.closures.items()}
         true_theta = jnp.asarray(truth.theta, float)[None]
         paths["truth"] = np.asarray(solve(true_theta, known))[0]
         true_theta = problem.parameters.complete(true_theta[0])
@@ -245,7 +242,7 @@ def _metrics(
     run: Run, truth: Truth | None, check: Any, context: dict[str, Any], paths: dict[str, Any]
 ) -> dict[str, Any]:
     theta, phi, settings = run.theta(), run.phi(), run.settings
-    learned = {n: law for n, law in run.laws.items() if isinstance(law, Closure)}
+    learned = {n: law for n, law in run.laws.items() if law.spec.trainable}
     theta_mse = coverage = law_mse = law_mse_visited = None
     if truth is not None:
         theta_mse, coverage = theta_scores(theta, truth.theta)

@@ -1,0 +1,192 @@
+"""What a law promises, stated once: network, table, Python, C and small changes of a law all derive from it.
+
+A law is  f(x) = finish(x, raw(x)).  `raw` is what a network says, made symmetric and moved to the origin where that is
+promised; `finish` gives sign and units. Both are written over a handful of operations (`Ops`): on arrays they compute, on
+text they write source code.
+"""
+
+import abc
+import dataclasses
+import functools
+import operator
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array
+
+from ._source import Source
+
+FLAGS = ("odd", "even", "zero_at_origin", "positive", "increasing", "dissipative")
+# Which two exclude each other, from how many inputs on, and why; whatever is not here can be had together.
+CONTRADICTIONS = (
+    ("odd", "even", 1, "only zero is both"),
+    ("odd", "positive", 1, "an odd law changes its sign"),
+    ("even", "increasing", 1, "an even law falls where its mirror image grows"),
+    ("even", "dissipative", 1, "a dissipative law changes its sign"),
+    ("positive", "dissipative", 1, "a dissipative law changes its sign"),
+    ("positive", "zero_at_origin", 1, "zero is not positive"),
+    (
+        "increasing",
+        "dissipative",
+        2,
+        "they go together with one input only (a dissipative law is zero wherever its first input is, so there it cannot "
+        "grow with the others)",
+    ),
+)
+
+
+T = TypeVar("T", Array, Source)
+
+
+class Ops(abc.ABC, Generic[T]):
+    """Beside arithmetic and comparison, all that structure needs."""
+
+    @abc.abstractmethod
+    def zero(self, like: T) -> T: ...
+
+    @abc.abstractmethod
+    def is_zero(self, x: T) -> T: ...
+
+    @abc.abstractmethod
+    def where(self, condition: T, this: float, that: T) -> T: ...
+
+    @abc.abstractmethod
+    def softplus(self, x: T) -> T: ...
+
+    @abc.abstractmethod
+    def above_zero(self, x: T) -> T:
+        """The least positive number where x, which is not negative, is smaller than that."""
+
+    @abc.abstractmethod
+    def exactly(self, value: T, rounded: T) -> T:
+        """`value`, with the derivative of `rounded`."""
+
+
+class ArrayOps(Ops[Array]):
+    """The operations on arrays of JAX."""
+
+    def zero(self, like: Array) -> Array:
+        return jnp.zeros_like(like)
+
+    def is_zero(self, x: Array) -> Array:
+        return x == 0
+
+    def where(self, condition: Array, this: float, that: Array) -> Array:
+        return jnp.where(condition, this, that)
+
+    def softplus(self, x: Array) -> Array:
+        return jax.nn.softplus(x)
+
+    def above_zero(self, x: Array) -> Array:
+        return jnp.maximum(x, jnp.finfo(x.dtype).tiny)
+
+    def exactly(self, value: Array, rounded: Array) -> Array:
+        return rounded + lax.stop_gradient(value - rounded)
+
+
+ARRAYS = ArrayOps()
+
+
+@dataclasses.dataclass(frozen=True)
+class Structure:
+    """What a law of so many `inputs` promises; see `MLP` for the meaning of each."""
+
+    inputs: int = 1
+    odd: bool = False
+    even: bool = False
+    zero_at_origin: bool = False
+    positive: bool = False
+    increasing: bool = False
+    dissipative: bool = False
+
+    def check(self) -> None:
+        """Raise if two of the promises contradict each other."""
+        for one, other, least, why in CONTRADICTIONS:
+            if getattr(self, one) and getattr(self, other) and self.inputs >= least:
+                raise ValueError(f"{one} and {other} contradict each other; choose one: {why}")
+
+    @property
+    def promised(self) -> tuple[str, ...]:
+        return tuple(flag for flag in FLAGS if getattr(self, flag))
+
+    @property
+    def symmetric(self) -> bool:
+        """About the origin, one way or the other."""
+        return self.odd or self.even
+
+    @property
+    def factored(self) -> bool:
+        """Dissipative without growing: x times a positive factor. (Increasing through the origin is dissipative anyway.)"""
+        return self.dissipative and not self.increasing
+
+    @property
+    def shifted(self) -> bool:
+        """Zero at the origin by subtraction, where no symmetry or factor makes it so."""
+        wanted = self.zero_at_origin or (self.dissipative and self.increasing)
+        return wanted and not self.factored and not self.odd
+
+    def raw(self, ops: Ops[T], plain: Callable[..., T], x: tuple[T, ...]) -> T:
+        """What comes before `finish`, from a function `plain` that promises nothing but to grow where the law does."""
+        # A dissipative odd law is x times an even factor.
+        value = self._reflected(plain, x, even=self.even or self.factored)
+        return value - plain(*map(ops.zero, x)) if self.shifted else value
+
+    def finish(self, ops: Ops[T], x: tuple[T, ...], raw: T, scale: T, output: T) -> T:
+        """The law, from `raw`; `scale` is that of the first input."""
+        if self.positive:
+            return ops.above_zero(output * ops.softplus(raw))  # softplus underflows far below zero
+        if self.factored:
+            return output * (x[0] / scale) * ops.softplus(raw)
+        # Zero at the origin, and the sign of x, to the last bit: the values whose difference raw is round differently.
+        if self.dissipative:
+            raw = _zero_where(ops, ((x[0] >= 0) & (raw < 0)) | ((x[0] <= 0) & (raw > 0)), raw)
+        elif self.shifted:
+            raw = _zero_where(ops, _all_zero(ops, x), raw)
+        return output * raw
+
+    def folded(self, law: Callable[..., Array], x: tuple[Array, ...]) -> Array:
+        """A law that promises all but its symmetry, made symmetric to the last bit by one call: on the side where the first
+        input that is not zero is positive, and reflected."""
+        if not self.symmetric:
+            return law(*x)
+        side = jnp.where(x[-1] >= 0, 1.0, -1.0)
+        for xi in x[-2::-1]:
+            side = jnp.where(xi == 0, side, jnp.where(xi > 0, 1.0, -1.0))
+        value = law(*(side * xi for xi in x))
+        return side * value if self.odd else value
+
+    def perturbation(self, shape: Callable[..., Array], x: tuple[Array, ...]) -> Array:
+        """What of a small change `shape` a law of this structure can follow.
+
+        Symmetry and zeros restrict it. Signs and growth do not: a law that keeps them strictly still does after a change
+        that is small enough.
+        """
+
+        def restricted(*x: Array) -> Array:
+            change = self._reflected(shape, x, self.even)
+            if not self.dissipative and not self.zero_at_origin:
+                return change
+            held = x[:1] if self.dissipative else x  # a dissipative law is zero wherever its first input is
+            there = (*map(jnp.zeros_like, held), *x[len(held) :])
+            change = change - self._reflected(shape, there, self.even)
+            return _zero_where(ARRAYS, _all_zero(ARRAYS, held), change)
+
+        return self.folded(restricted, x)
+
+    def _reflected(self, function: Callable[..., T], x: tuple[T, ...], even: bool) -> T:
+        value = function(*x)
+        if not self.symmetric:
+            return value
+        mirrored = function(*(-xi for xi in x))
+        return 0.5 * (value + mirrored if even else value - mirrored)
+
+
+def _all_zero(ops: Ops[T], x: tuple[T, ...]) -> T:
+    return functools.reduce(operator.and_, map(ops.is_zero, x))
+
+
+def _zero_where(ops: Ops[T], condition: T, value: T) -> T:
+    return ops.exactly(ops.where(condition, 0.0, value), value)
