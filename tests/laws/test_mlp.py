@@ -15,7 +15,10 @@ from closura.equations import unit_scaling
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"increasing": True, "dissipative": True, "inputs": 2}, "with one input only"),
+        (
+            {"increasing": True, "dissipative": True, "inputs": 2},
+            "increasing and dissipative contradict each other; choose one: where its first input is zero",
+        ),
         ({"inputs": 0}, "must be at least 1"),
         ({"activation": "step"}, "'step' is not one of silu, tanh, gelu"),
         ({"decay": -1.0}, "cannot be negative"),

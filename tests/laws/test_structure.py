@@ -80,7 +80,7 @@ def test_contradictions_are_refused(pair):
 
 @pytest.mark.usefixtures("float64")
 @pytest.mark.parametrize("flags", [("odd",), ("zero_at_origin",), ("increasing", "dissipative")])
-def test_slope_at_the_origin_survives(flags):
+def test_the_gradient_at_the_origin_survives(flags):
     """Values are made exactly zero there; derivatives must not be."""
     law = random_law(size=0.5, **dict.fromkeys(flags, True))
     for f in (law, tabulate(law, span(-2.0, 3.0))):

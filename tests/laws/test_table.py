@@ -19,7 +19,7 @@ from closura.laws._table import axis, curve, surface
 def table_error(law, nodes: int) -> tuple[float, float]:
     """Largest difference to the network on [-3, 3] and on its middle part, relative to the law's size.
 
-    The outermost cells are of second order: their slope is a one-sided difference.
+    The outermost cells are of second order: their gradient is a one-sided difference.
     """
     law = NetworkLaw(dataclasses.replace(law.spec, table=nodes), law.network, law.scaling)
     x = jr.uniform(jr.key(5), (1500, law.spec.inputs), minval=-3.0, maxval=3.0)
@@ -51,27 +51,30 @@ def test_table_sizes():
 @pytest.mark.usefixtures("float64")
 @pytest.mark.parametrize("options", SMOOTH.values(), ids=SMOOTH)
 def test_table_is_smooth_at_every_border_and_straight_outside(options):
-    """Value and slope agree on both sides of every node, the last ones included; beyond those the slope is constant."""
+    """Value and gradient agree on both sides of every node, the last ones included; beyond those the gradient is constant."""
     law = random_law(size=0.3, **options)
     inputs = law.spec.inputs
     table = tabulate(law, span(-2.0, 3.0, inputs)).table  # what is stored: before the output transform
-    value_and_slope = jax.jit(jax.vmap(jax.value_and_grad(lambda p: table(*p))))
+    value_and_gradient = jax.jit(jax.vmap(jax.value_and_grad(lambda p: table(*p))))
     for i, along in enumerate(table.axes):
         nodes = along.points()
         line = jnp.full((len(nodes), inputs), 0.37).at[:, i].set(nodes)
         tiny = jnp.zeros(inputs).at[i].set(1e-9)
-        (left, slope_left), (right, slope_right) = value_and_slope(line - tiny), value_and_slope(line + tiny)
+        (left, gradient_left), (right, gradient_right) = (
+            value_and_gradient(line - tiny),
+            value_and_gradient(line + tiny),
+        )
         np.testing.assert_allclose(left, right, atol=1e-7)
-        np.testing.assert_allclose(slope_left, slope_right, atol=1e-5)
+        np.testing.assert_allclose(gradient_left, gradient_right, atol=1e-5)
         for end, outwards in ((line[0], -1.0), (line[-1], 1.0)):
             steps = outwards * jnp.array([0.0, 0.5, 1.0, 40.0])
-            value, slope = value_and_slope(end + steps[:, None] * jnp.sign(tiny))
-            np.testing.assert_allclose(value, value[0] + steps * slope[0, i], rtol=1e-9)
-            np.testing.assert_allclose(slope[:, i], slope[0, i], rtol=1e-9)
+            value, gradient = value_and_gradient(end + steps[:, None] * jnp.sign(tiny))
+            np.testing.assert_allclose(value, value[0] + steps * gradient[0, i], rtol=1e-9)
+            np.testing.assert_allclose(gradient[:, i], gradient[0, i], rtol=1e-9)
 
 
 def test_a_table_of_a_step_rises_without_overshoot():
-    """Central slopes would leave the node values behind a step; those of an increasing law must not."""
+    """Central gradients would leave the node values behind a step; those of an increasing law must not."""
     values, x = jnp.array([0.0, 0.01, 0.02, 0.03, 1.0, 1.01, 1.02, 1.03, 1.04]), jnp.linspace(-3.0, 4.0, 701)
     look_up = eqx.filter_jit(lambda monotone: jax.vmap(curve(axis(-2.0, 3.0, 9, False), values, monotone))(x))
     assert np.all(np.diff(look_up(True)) > 0)

@@ -14,9 +14,11 @@ from laws import law_of, visits
 
 import closura as cl
 from closura.cli import _main
-from closura.laws import Known, KnownLaw, Law, LawError, support_of
+from closura.equations import unit_scaling
+from closura.laws import Known, KnownLaw, Law, LawError, build, support_of
 from closura.posterior import closure_view
 from closura.runs import export_from, save
+from closura.runs._laws_file import read_laws
 
 pytestmark = pytest.mark.xdist_group("folder")
 
@@ -78,6 +80,30 @@ def test_a_folder_holds_its_laws(several, tmp_path):
         export_from(tmp_path / "run", tmp_path / "drive.py", "drive")
     stored = pd.read_csv(export_from(tmp_path / "run", tmp_path / "stored.csv", "spring"))
     pd.testing.assert_frame_equal(stored, several.closure_table("spring", points=61), check_dtype=False)
+
+
+def test_a_folder_holds_the_constants_of_every_draw(result, tmp_path):
+    """Of a law that every chain has its own of; its formula is the problem's."""
+    spec = cl.Known(lambda c, v: c * v, draw=jax.random.normal)
+    laws = build({"own": spec}, jax.random.key(0), {"own": unit_scaling(1)}, (6,))
+    own, seen = Law("own", laws["own"], ("v",), support_of(visits(1))), visits(1)
+    both = {"own": own, "damping": law_of("damping", odd=True)}
+    parts = {**result.view_parts, "closures": [closure_view(law, seen, None) for law in both.values()]}
+    result = dataclasses.replace(result, closures=both, visited=dict.fromkeys(both, seen), view_parts=parts)
+    save(result, tmp_path / "run")
+    assert list(cl.load_closures(tmp_path / "run")) == ["damping"]
+    stored, _ = read_laws(tmp_path / "run", {"own": spec})
+    assert list(stored) == ["own", "damping"]
+    x = np.linspace(-1.0, 2.0, 5)
+    assert len(np.unique(own.draws(1.0))) == 6
+    np.testing.assert_array_equal(stored["own"].draws(x), own.draws(x))
+    np.testing.assert_array_equal(stored["damping"](x), both["damping"](x))
+    table = pd.read_csv(tmp_path / "run" / "closure.csv").query("closure == 'own'")
+    np.testing.assert_allclose(table["f"], own.draws(table["input"].to_numpy()).mean(axis=0), rtol=1e-5, atol=1e-6)
+    for other in (cl.Known(lambda v: v), cl.MLP()):
+        assert list(read_laws(tmp_path / "run", {"own": other})[0]) == ["damping"]
+    with pytest.raises(LawError, match=r"closure 'own' was given \(Known\)"):
+        result.export_closure(tmp_path / "own.py", "own")
 
 
 def test_command_line(result, tmp_path, monkeypatch, capsys):

@@ -34,9 +34,9 @@ class Scaling(NamedTuple):
 class LawSpec(abc.ABC):
     """What a problem states of a law f(x1, x2, ...): a frozen dataclass without arrays.
 
-    - `inputs`: how many arguments the law takes; `structure`: what it promises.
+    - `inputs`: how many arguments the law takes; `structure`: what it promises, by default nothing.
     - `trainable`: an unknown that learning moves. False: the law is given.
-    - `per_chain`: every chain holds a law of its own, as it holds theta. False: all chains share one.
+    - `per_chain`: every chain holds a law of its own, as it holds theta. False, by default: all chains share one.
     """
 
     inputs: int
@@ -44,12 +44,12 @@ class LawSpec(abc.ABC):
     __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]
 
     @property
-    @abc.abstractmethod
-    def structure(self) -> Structure: ...
+    def structure(self) -> Structure:
+        return Structure(self.inputs)
 
     @property
-    @abc.abstractmethod
-    def per_chain(self) -> bool: ...
+    def per_chain(self) -> bool:
+        return False
 
     @abc.abstractmethod
     def build(self, key: PRNGKeyArray, scaling: Scaling) -> "AbstractLaw":
@@ -65,9 +65,9 @@ class SolverLaw(eqx.Module):
     def __call__(self, *x: ArrayLike) -> Float[Array, ""]:
         """The law at one place; differentiable, forward and backward."""
 
-    @abc.abstractmethod
     def outside(self, x: Float[Array, "*calls input"]) -> Float[Array, "*calls"] | None:
-        """1 where a call lies outside what was prepared, else 0; None where no call can."""
+        """1 where a call lies outside what was prepared, else 0; None, by default, where no call can."""
+        return None
 
 
 class AbstractLaw(SolverLaw):

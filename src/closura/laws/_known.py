@@ -11,7 +11,6 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from ._base import AbstractLaw, LawSpec, Range, Scaling, SolverLaw
-from ._structure import Structure
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,10 +30,6 @@ class Known(LawSpec):
     trainable: ClassVar[bool] = False
 
     @property
-    def structure(self) -> Structure:
-        return Structure(self.inputs)
-
-    @property
     def per_chain(self) -> bool:
         return self.draw is not None
 
@@ -51,9 +46,6 @@ class KnownLaw(AbstractLaw):
     def __call__(self, *x: ArrayLike) -> Array:
         own = () if self.spec.draw is None else (self.constants,)
         return jnp.asarray(self.spec.function(*own, *x))
-
-    def outside(self, x: Float[Array, "*calls input"]) -> None:
-        return None
 
     def prepare(self, range_: Range) -> "KnownLaw":
         return self

@@ -19,7 +19,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from ._base import AbstractLaw, LawSpec, Range, Scaling, SolverLaw
-from ._structure import ARRAYS, FLAGS, Structure
+from ._structure import FLAGS, Structure
 from ._table import TabulatedLaw, axis, curve, surface
 
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
@@ -80,10 +80,6 @@ class MLP(LawSpec):
         return Structure(self.inputs, **{flag: getattr(self, flag) for flag in FLAGS})
 
     @property
-    def per_chain(self) -> bool:
-        return False
-
-    @property
     def curvature_precision(self) -> float:
         """The precision of the curvature; a weak one by default, where there is one input."""
         return (0.003 if self.inputs == 1 else 0.0) if self.smoothness is None else self.smoothness
@@ -141,20 +137,6 @@ class MonotoneNetwork(eqx.Module):
             h = h if last else jnp.tanh(h)
         return h + jax.nn.softplus(QUICK * self.line) @ x
 
-    def dense(self) -> Dense:
-        weights = [_double(weight) for weight in self.weights]
-        weights[-1] = QUICK * weights[-1]
-        sizes = [_softplus(w) * (4.0 / w.shape[1] if depth else 1.0) for depth, w in enumerate(weights)]
-        return Dense(list(zip(sizes, map(_double, self.biases))), "tanh", _softplus(QUICK * _double(self.line)))
-
-
-def _double(x: Array | None) -> np.ndarray:
-    return np.asarray(x, np.float64)
-
-
-def _softplus(x: np.ndarray) -> np.ndarray:
-    return np.logaddexp(x, 0.0)
-
 
 def _network(spec: MLP, key: PRNGKeyArray) -> eqx.nn.MLP | MonotoneNetwork:
     if spec.increasing:
@@ -174,13 +156,10 @@ class NetworkLaw(AbstractLaw):
     def __call__(self, *x: ArrayLike) -> Float[Array, ""]:
         arrays = tuple(jnp.asarray(xi, float) for xi in x)
         _, scale, output = lax.stop_gradient(self.scaling)
-        return self.spec.structure.finish(ARRAYS, arrays, self.raw(*arrays), scale[0], output)
-
-    def outside(self, x: Float[Array, "*calls input"]) -> None:
-        return None
+        return self.spec.structure.finish(arrays, self.raw(*arrays), scale[0], output)
 
     def raw(self, *x: Float[Array, ""]) -> Float[Array, ""]:
-        return self.spec.structure.raw(ARRAYS, self._plain, x)
+        return self.spec.structure.raw(self._plain, x)
 
     def _plain(self, *x: Float[Array, ""]) -> Float[Array, ""]:
         center, scale, _ = lax.stop_gradient(self.scaling)
@@ -226,7 +205,9 @@ class NetworkLaw(AbstractLaw):
 
     def dense(self) -> Dense:
         """The network inside, for those who write it down."""
-        if isinstance(self.network, MonotoneNetwork):
-            return self.network.dense()
-        layers = [(_double(layer.weight), _double(layer.bias)) for layer in self.network.layers]
-        return Dense(layers, self.spec.activation)
+        network = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64) if eqx.is_array(leaf) else leaf, self.network)
+        if not isinstance(network, MonotoneNetwork):
+            return Dense([(layer.weight, layer.bias) for layer in network.layers], self.spec.activation)
+        weights = [*network.weights[:-1], QUICK * network.weights[-1]]
+        sizes = [np.logaddexp(w, 0.0) * (4.0 / w.shape[1] if depth else 1.0) for depth, w in enumerate(weights)]
+        return Dense(list(zip(sizes, map(np.asarray, network.biases))), "tanh", np.logaddexp(QUICK * network.line, 0.0))

@@ -1,41 +1,34 @@
 """Expressions as text: what is computed of numbers can be written down of these."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
-ATOM, UNARY, PRODUCT, SUM, COMPARISON, LOGIC = range(6)  # from what binds most tightly
+
+def _operator(sign: str) -> "Callable[[Source, Source | float], Source]":
+    def joined(left: "Source", other: "Source | float") -> "Source":
+        right = other if isinstance(other, Source) else Source(repr(other), left.calls)
+        return Source(f"{left.part} {sign} {right.part}", left.calls, f"({left.part} {sign} {right.part})")
+
+    return joined
 
 
 class Source:
-    """The text of an expression, and how tightly its outermost operator binds."""
+    """The text of an expression, by itself and as a part of another; `calls` says how its language writes functions."""
 
-    def __init__(self, text: str, binds: int = ATOM):
-        self.text, self.binds = text, binds
+    def __init__(self, text: str, calls: Mapping[str, str], part: str | None = None):
+        self.text, self.calls, self.part = text, calls, part or text
 
-    def __str__(self) -> str:
-        return self.text
-
-    def within(self, most: int) -> str:
-        """As a part of something that leaves together what binds as tightly as `most`."""
-        return self.text if self.binds <= most else f"({self.text})"
-
-    def join(self, sign: str, other: "Source | float", binds: int) -> "Source":
-        right = other if isinstance(other, Source) else Source(repr(other))
-        parts = ATOM if binds == LOGIC else binds  # Python's & binds more tightly than its comparisons, that of C less
-        return Source(f"{self.within(parts)} {sign} {right.within(min(parts, binds - 1))}", binds)
+    def call(self, name: str, *more: "Source") -> "Source":
+        """`name` of this and `more`."""
+        texts = [x.text for x in (self, *more)]
+        return Source(self.calls[name].format(*texts, all=", ".join(texts)), self.calls)
 
     def __neg__(self) -> "Source":
-        return Source(f"-{self.within(ATOM)}", UNARY)
+        return Source(f"-{self.part}", self.calls)
 
     def __rmul__(self, other: float) -> "Source":
-        return Source(repr(other)) * self
-
-    @staticmethod
-    def _operator(sign: str, binds: int) -> "Callable[[Source, Source | float], Source]":
-        return lambda one, other: one.join(sign, other, binds)
+        return Source(repr(other), self.calls) * self
 
     # Written alike in Python and C.
-    __add__, __sub__ = _operator("+", SUM), _operator("-", SUM)
-    __mul__, __truediv__ = _operator("*", PRODUCT), _operator("/", PRODUCT)
-    __lt__, __le__ = _operator("<", COMPARISON), _operator("<=", COMPARISON)
-    __gt__, __ge__ = _operator(">", COMPARISON), _operator(">=", COMPARISON)
-    __and__, __or__ = _operator("&", LOGIC), _operator("|", LOGIC)
+    __add__, __sub__, __mul__, __truediv__ = map(_operator, ("+", "-", "*", "/"))
+    __lt__, __gt__, __le__, __ge__ = map(_operator, ("<", ">", "<=", ">="))
+    __and__, __or__, __eq__ = map(_operator, ("&", "|", "=="))  # type: ignore[assignment]

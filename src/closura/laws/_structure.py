@@ -1,16 +1,15 @@
 """What a law promises, stated once: network, table, Python, C and small changes of a law all derive from it.
 
 A law is  f(x) = finish(x, raw(x)).  `raw` is what a network says, made symmetric and moved to the origin where that is
-promised; `finish` gives sign and units. Both are written over a handful of operations (`Ops`): on arrays they compute, on
-text they write source code.
+promised; `finish` gives sign and units. Both are stated over a handful of operations: of arrays they compute, of text
+(`Source`) they write a program.
 """
 
-import abc
 import dataclasses
 import functools
 import operator
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -28,66 +27,9 @@ CONTRADICTIONS = (
     ("even", "dissipative", 1, "a dissipative law changes its sign"),
     ("positive", "dissipative", 1, "a dissipative law changes its sign"),
     ("positive", "zero_at_origin", 1, "zero is not positive"),
-    (
-        "increasing",
-        "dissipative",
-        2,
-        "they go together with one input only (a dissipative law is zero wherever its first input is, so there it cannot "
-        "grow with the others)",
-    ),
+    ("increasing", "dissipative", 2, "where its first input is zero a dissipative law is, and cannot grow with others"),
 )
-
-
 T = TypeVar("T", Array, Source)
-
-
-class Ops(abc.ABC, Generic[T]):
-    """Beside arithmetic and comparison, all that structure needs."""
-
-    @abc.abstractmethod
-    def zero(self, like: T) -> T: ...
-
-    @abc.abstractmethod
-    def is_zero(self, x: T) -> T: ...
-
-    @abc.abstractmethod
-    def where(self, condition: T, this: float, that: T) -> T: ...
-
-    @abc.abstractmethod
-    def softplus(self, x: T) -> T: ...
-
-    @abc.abstractmethod
-    def above_zero(self, x: T) -> T:
-        """The least positive number where x, which is not negative, is smaller than that."""
-
-    @abc.abstractmethod
-    def exactly(self, value: T, rounded: T) -> T:
-        """`value`, with the derivative of `rounded`."""
-
-
-class ArrayOps(Ops[Array]):
-    """The operations on arrays of JAX."""
-
-    def zero(self, like: Array) -> Array:
-        return jnp.zeros_like(like)
-
-    def is_zero(self, x: Array) -> Array:
-        return x == 0
-
-    def where(self, condition: Array, this: float, that: Array) -> Array:
-        return jnp.where(condition, this, that)
-
-    def softplus(self, x: Array) -> Array:
-        return jax.nn.softplus(x)
-
-    def above_zero(self, x: Array) -> Array:
-        return jnp.maximum(x, jnp.finfo(x.dtype).tiny)
-
-    def exactly(self, value: Array, rounded: Array) -> Array:
-        return rounded + lax.stop_gradient(value - rounded)
-
-
-ARRAYS = ArrayOps()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,23 +70,23 @@ class Structure:
         wanted = self.zero_at_origin or (self.dissipative and self.increasing)
         return wanted and not self.factored and not self.odd
 
-    def raw(self, ops: Ops[T], plain: Callable[..., T], x: tuple[T, ...]) -> T:
+    def raw(self, plain: Callable[..., T], x: tuple[T, ...]) -> T:
         """What comes before `finish`, from a function `plain` that promises nothing but to grow where the law does."""
         # A dissipative odd law is x times an even factor.
         value = self._reflected(plain, x, even=self.even or self.factored)
-        return value - plain(*map(ops.zero, x)) if self.shifted else value
+        return value - plain(*map(_zero, x)) if self.shifted else value
 
-    def finish(self, ops: Ops[T], x: tuple[T, ...], raw: T, scale: T, output: T) -> T:
+    def finish(self, x: tuple[T, ...], raw: T, scale: T, output: T) -> T:
         """The law, from `raw`; `scale` is that of the first input."""
         if self.positive:
-            return ops.above_zero(output * ops.softplus(raw))  # softplus underflows far below zero
+            return _above_zero(output * softplus(raw))  # softplus underflows far below zero
         if self.factored:
-            return output * (x[0] / scale) * ops.softplus(raw)
+            return output * (x[0] / scale) * softplus(raw)
         # Zero at the origin, and the sign of x, to the last bit: the values whose difference raw is round differently.
         if self.dissipative:
-            raw = _zero_where(ops, ((x[0] >= 0) & (raw < 0)) | ((x[0] <= 0) & (raw > 0)), raw)
+            raw = _zero_where(((x[0] >= 0) & (raw < 0)) | ((x[0] <= 0) & (raw > 0)), raw)
         elif self.shifted:
-            raw = _zero_where(ops, _all_zero(ops, x), raw)
+            raw = _zero_where(_all_zero(x), raw)
         return output * raw
 
     def folded(self, law: Callable[..., Array], x: tuple[Array, ...]) -> Array:
@@ -172,7 +114,7 @@ class Structure:
             held = x[:1] if self.dissipative else x  # a dissipative law is zero wherever its first input is
             there = (*map(jnp.zeros_like, held), *x[len(held) :])
             change = change - self._reflected(shape, there, self.even)
-            return _zero_where(ARRAYS, _all_zero(ARRAYS, held), change)
+            return _zero_where(_all_zero(held), change)
 
         return self.folded(restricted, x)
 
@@ -184,9 +126,28 @@ class Structure:
         return 0.5 * (value + mirrored if even else value - mirrored)
 
 
-def _all_zero(ops: Ops[T], x: tuple[T, ...]) -> T:
-    return functools.reduce(operator.and_, map(ops.is_zero, x))
+# Beside arithmetic and comparison, all that structure needs of a number.
 
 
-def _zero_where(ops: Ops[T], condition: T, value: T) -> T:
-    return ops.exactly(ops.where(condition, 0.0, value), value)
+def softplus(x: T) -> T:
+    return x.call("softplus") if isinstance(x, Source) else jax.nn.softplus(x)
+
+
+def _above_zero(x: T) -> T:
+    """The least positive number where x, which is not negative, is smaller than that."""
+    return x.call("above_zero") if isinstance(x, Source) else jnp.maximum(x, jnp.finfo(x.dtype).tiny)
+
+
+def _zero(like: T) -> T:
+    return Source("0.0", like.calls) if isinstance(like, Source) else jnp.zeros_like(like)
+
+
+def _all_zero(x: tuple[T, ...]) -> T:
+    return functools.reduce(operator.and_, [xi == 0 for xi in x])
+
+
+def _zero_where(condition: T, value: T) -> T:
+    """Zero there, with the derivative of `value` all the same."""
+    if isinstance(value, Source):
+        return condition.call("zero_where", value)
+    return value + lax.stop_gradient(jnp.where(condition, 0.0, value) - value)

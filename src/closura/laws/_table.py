@@ -14,7 +14,6 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 
 from ._base import LawSpec, Scaling, SolverLaw
-from ._structure import ARRAYS
 
 
 class Axis(eqx.Module):
@@ -161,7 +160,7 @@ class TabulatedLaw(SolverLaw):
         structure = self.spec.structure
 
         def look_up(*x: Array) -> Array:
-            return structure.finish(ARRAYS, x, self.table(*x), scale[0], output)
+            return structure.finish(x, self.table(*x), scale[0], output)
 
         return structure.folded(look_up, tuple(map(jnp.asarray, x)))
 

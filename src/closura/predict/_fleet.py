@@ -53,9 +53,8 @@ class Fleet:
 
     def laws(self) -> dict[str, Any]:
         """The laws as the solver calls them, tabulated as they were while they were learned."""
-        return prepare(
-            {n: law.law for n, law in self.closures.items()}, {n: law.range for n, law in self.closures.items()}
-        )
+        laws = {name: law.law for name, law in self.closures.items()}
+        return prepare(laws, {name: law.range for name, law in self.closures.items()}, leading=1)
 
     def stored(self, data: Observations) -> Stored:
         """Draws of population and noise, for systems with these (matched) data."""

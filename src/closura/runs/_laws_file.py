@@ -15,7 +15,6 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pandas as pd
-from jaxtyping import Array, PyTree
 
 from ..equations import equation_at, unit_scaling
 from ..laws import MLP, AbstractLaw, Law, LawError, LawSpec, Support, build, choose, export_law, was_given
@@ -42,15 +41,8 @@ def _facts(law: Law) -> Facts:
         support = {"low": law.support.low.tolist(), "high": law.support.high.tolist()}
         support |= {"cells": None if cells is None else cells.astype(int).tolist()}
     table = None if law.table is None else [np.asarray(end).tolist() for end in law.table]
-    draws = len(jax.tree.leaves(law.law)[0]) if law.law.spec.per_chain else None
-    return {
-        "spec": spec,
-        "double": law.double,
-        "inputs": law.inputs,
-        "support": support,
-        "table": table,
-        "draws": draws,
-    }
+    facts = {"spec": spec, "double": law.double, "inputs": law.inputs, "support": support, "table": table}
+    return facts | {"draws": len(jax.tree.leaves(law.law)[0]) if law.law.spec.per_chain else None}
 
 
 def load_closures(folder: str | Path) -> dict[str, Law]:
@@ -71,25 +63,18 @@ def read_laws(folder: str | Path, given: Mapping[str, LawSpec] | None = None) ->
         facts = json.loads((folder / FACTS).read_text("utf-8"))
         stored: dict[str, Facts] = facts["closures"]
         learned = {name: MLP(**about["spec"]) for name, about in stored.items() if about["spec"] is not None}
-        known = {
-            name: spec
-            for name, spec in (given or {}).items()
-            if name in stored
-            and name not in learned
-            and not spec.trainable
-            and spec.per_chain is (stored[name].get("draws") is not None)
-        }
+        known = {name: spec for name, spec in (given or {}).items() if _was_given(spec, stored.get(name))}
         blank = [{n: _blank(spec, stored[n]) for n, spec in specs.items()} for specs in (learned, known)]
-        arrays = eqx.tree_deserialise_leaves(
-            folder / WEIGHTS, [{n: _arrays(law, np.asarray) for n, law in laws.items()} for laws in blank]
-        )
-        filled = {n: _filled(stored[n], arrays[i][n], law) for i, laws in enumerate(blank) for n, law in laws.items()}
+        like = jax.tree.map(np.asarray, [{n: _arrays(law) for n, law in laws.items()} for laws in blank])
+        arrays = eqx.tree_deserialise_leaves(folder / WEIGHTS, like)
+        pairs = [(n, arrays[i][n], law) for i, laws in enumerate(blank) for n, law in laws.items()]
+        found = {name: _found(name, stored[name], weights, law) for name, weights, law in pairs}
     except Exception as error:
         raise LawError(
             f"the laws in {folder} cannot be read ({type(error).__name__}: {error}); the files {WEIGHTS} and {FACTS} "
             "are damaged or not of one run: copy them again, or fit again"
         ) from None
-    return {name: _found(name, about, filled[name]) for name, about in stored.items() if name in filled}, facts
+    return {name: found[name] for name in stored if name in found}, facts
 
 
 def export_from(folder: str | Path, path: str | Path, name: str | None = None, *, overwrite: bool = False) -> Path:
@@ -113,25 +98,28 @@ def export_from(folder: str | Path, path: str | Path, name: str | None = None, *
     return export_law(law, path, table, overwrite=overwrite, **about)
 
 
-def _arrays(law: AbstractLaw, convert: Any = lambda leaf: leaf) -> PyTree[Array]:
-    return jax.tree.map(convert, eqx.filter(law, eqx.is_inexact_array))
+def _arrays(law: AbstractLaw) -> AbstractLaw:
+    return eqx.filter(law, eqx.is_inexact_array)
+
+
+def _was_given(spec: LawSpec, about: Facts | None) -> bool:
+    """Whether a law was given in the way that `spec` says."""
+    if about is None or about["spec"] is not None or spec.trainable:
+        return False
+    return spec.per_chain is (about.get("draws") is not None)
 
 
 def _blank(spec: LawSpec, about: Facts) -> AbstractLaw:
     """A law of the right shape, with as many draws as are stored."""
-    draws = about.get("draws")
+    chains = (about["draws"],) if spec.per_chain else ()
     with jax.enable_x64(about["double"]):
-        scalings = {"f": unit_scaling(spec.inputs)}
-        return build({"f": spec}, jr.key(0), scalings, () if draws is None else (draws,))["f"]
+        return build({"f": spec}, jr.key(0), {"f": unit_scaling(spec.inputs)}, chains)["f"]
 
 
-def _filled(about: Facts, arrays: PyTree[Array], blank: AbstractLaw) -> AbstractLaw:
-    with jax.enable_x64(about["double"]):
-        return eqx.combine(jax.tree.map(jnp.asarray, arrays), blank)
-
-
-def _found(name: str, about: Facts, law: AbstractLaw) -> Law:
+def _found(name: str, about: Facts, arrays: AbstractLaw, blank: AbstractLaw) -> Law:
     """A law with all that its folder says of it."""
+    with jax.enable_x64(about["double"]):
+        law = eqx.combine(jax.tree.map(jnp.asarray, arrays), blank)
     support, table = about["support"], about.get("table")
     if support is not None:
         cells = support["cells"]

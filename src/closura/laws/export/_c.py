@@ -6,11 +6,10 @@ import textwrap
 import numpy as np
 
 from .._mlp import Dense
-from .._source import Source
 from ._formula import Formula
-from ._ops import ACTIVATIONS, SourceOps
 
-CALLS = {"where": "({} ? {} : {})", "plain": "plain((double[]){{{}}})"}
+CALLS = {"plain": "plain((double[]){{{all}}})", "softplus": "softplus({})", "exp": "exp({})", "tanh": "tanh({})"}
+CALLS |= {"zero_where": "({} ? 0.0 : {})"}
 
 SOURCE = """\
 /*
@@ -102,11 +101,9 @@ def c_source(law: Formula) -> str:
     ]
     if network.line is not None:
         arrays.append(f"static const double line[] = {_numbers(network.line)};")
-    ops, arguments = SourceOps(CALLS, law.tiny), tuple(map(Source, law.arguments))
-    activation = ACTIVATIONS[network.activation](ops, Source("h"))
-    raw = law.structure.raw(ops, lambda *x: ops.call("plain", *x), arguments)
-    value = law.structure.finish(ops, arguments, Source("raw"), Source("scale[0]"), Source(repr(law.output)))
-    used = [text for helper, text in HELPERS.items() if any(f"{helper}(" in str(x) for x in (activation, value))]
+    calls = CALLS | {"above_zero": f"maximum({{}}, {law.tiny!r})"}
+    activation, raw, value = law.expressions(calls, "scale[0]", repr(law.output))
+    used = [text for helper, text in HELPERS.items() if f"{helper}(" in activation + value]
     return SOURCE.format(
         about="\n".join(law.about),
         name=name,

@@ -1,6 +1,7 @@
 """A law as numbers, for the languages it is written in: what its network holds, and what its structure does with them."""
 
 import datetime
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 
@@ -8,7 +9,14 @@ import numpy as np
 
 from .._found import Law, LawError, Support, was_given
 from .._mlp import Dense, NetworkLaw
-from .._structure import Structure
+from .._source import Source
+from .._structure import Structure, softplus
+
+ACTIVATIONS: dict[str, Callable[[Source], Source]] = {
+    "silu": lambda h: h * (-softplus(-h)).call("exp"),
+    "tanh": lambda h: h.call("tanh"),
+    "gelu": lambda h: 0.5 * h * ((0.7978845608028654 * (h + 0.044715 * h * h * h)).call("tanh") + 1.0),
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,6 +37,13 @@ class Formula:
     tiny: float
     support: Support
     about: list[str]
+
+    def expressions(self, calls: Mapping[str, str], scale: str, output: str) -> tuple[str, str, str]:
+        """In a language: what lies between layers, of `h`; `raw`, of the arguments; and the law, of `raw` and those."""
+        x = tuple(Source(name, calls) for name in self.arguments)
+        raw = self.structure.raw(lambda first, *more: first.call("plain", *more), x)
+        value = self.structure.finish(x, *(Source(name, calls) for name in ("raw", scale, output)))
+        return ACTIVATIONS[self.network.activation](Source("h", calls)).text, raw.text, value.text
 
 
 def formula(found: Law, problem: str, converged: bool) -> Formula:

@@ -4,12 +4,10 @@ import textwrap
 
 import numpy as np
 
-from .._source import Source
 from ._formula import Formula
-from ._ops import ACTIVATIONS, SourceOps
 
-CALLS = {"softplus": "np.logaddexp({}, 0.0)", "exp": "np.exp({})", "tanh": "np.tanh({})"}
-CALLS |= {"maximum": "np.maximum({})", "where": "np.where({}, {}, {})"}
+CALLS = {"plain": "_plain({all})", "softplus": "np.logaddexp({}, 0.0)", "exp": "np.exp({})", "tanh": "np.tanh({})"}
+CALLS |= {"zero_where": "np.where({}, 0.0, {})"}
 
 SOURCE = '''"""{about}
 """
@@ -78,9 +76,8 @@ def python_source(law: Formula) -> str:
     """The file: `f`, `supported` and `SUPPORT`."""
     cells, network = law.support.cells, law.network
     ends = zip(law.support.low.tolist(), law.support.high.tolist())
-    ops, arguments = SourceOps(CALLS, law.tiny), tuple(map(Source, law.arguments))
-    raw = law.structure.raw(ops, lambda *x: ops.call("_plain", *x), arguments)
-    value = law.structure.finish(ops, arguments, Source("raw"), Source("SCALE[0]"), Source("OUTPUT"))
+    calls = CALLS | {"above_zero": f"np.maximum({{}}, {law.tiny!r})"}
+    activation, raw, value = law.expressions(calls, "SCALE[0]", "OUTPUT")
     return SOURCE.format(
         about="\n".join(law.about),
         support=f"({' '.join(f'({low!r}, {high!r}),' for low, high in ends)})",
@@ -94,7 +91,7 @@ def python_source(law: Formula) -> str:
         raw=raw,
         value=value,
         look_up="" if cells is None else LOOK_UP,
-        activation=ACTIVATIONS[network.activation](ops, Source("h")),
+        activation=activation,
         straight="" if network.line is None else ' + np.einsum("j,nj->n", LINE, x)',
     )
 
