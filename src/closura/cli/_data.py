@@ -11,7 +11,6 @@ import pandas as pd
 from ..data import DataError, Observations, read_table
 from ..diagnose import Truth
 from ..equations import Problem, ProblemError, as_seen
-from ..laws import MLP
 from ..problems import BuiltIn
 from ..runs import FolderError, write_whole
 from ._options import Context, UsageError, built_in
@@ -58,10 +57,10 @@ def load_problem(context: Context, resumed: Path | None = None) -> tuple[Problem
 
 def _with_law(problem: Problem, options: dict[str, Any]) -> Problem:
     """The problem with every law it learns changed in this way."""
-    learned = [name for name, spec in problem.closures.items() if isinstance(spec, MLP)]
+    learned = [name for name, spec in problem.closures.items() if spec.trainable]
     if not learned:
         raise UsageError("law= changes a law that is learned, and here there is none; drop it")
-    known = [field.name for field in dataclasses.fields(MLP)]
+    known = [field.name for field in dataclasses.fields(problem.closures[learned[0]])]
     wrong = [name for name in options if name not in known]
     if wrong:
         raise UsageError(f"a law has no {', '.join(wrong)}; it has {', '.join(known)}")

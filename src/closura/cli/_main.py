@@ -19,8 +19,8 @@ from .._fit import fit as fit_fleet
 from .._fit import use_cores
 from ..data import DataError
 from ..equations import ProblemError
+from ..laws import LawError
 from ..learning import SettingsError, checked, make_settings
-from ..posterior import LawError
 from ..problems import BUILT_IN
 from ..runs import FolderError, LoadError, export_from, find_checkpoint, holds_run
 from ..track import TrackerError

@@ -181,7 +181,7 @@ def _failed_share(run: Run) -> float:
 
 
 def _learns(run: Run) -> bool:
-    return any(hasattr(law, "network") for law in run.laws.values())
+    return any(law.spec.trainable for law in run.laws.values())
 
 
 def _judge_sampler(verdict: Verdict, settings: Settings) -> None:

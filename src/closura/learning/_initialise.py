@@ -13,7 +13,7 @@ from jaxtyping import Array, PRNGKeyArray
 from ..data import DataError, Observations
 from ..equations import Adaptive, Elliptic, Problem, ProblemError, place_names, unit_scaling
 from ..forward import Units, solve_many
-from ..laws import Closure, Known, Range, Scaling
+from ..laws import AbstractLaw, Known, KnownLaw, Laws, LawSpec, Range, Scaling, SolverLaws, build
 from ..population import Effects
 from ._hypergradients import Replay
 from ._settings import Settings, SettingsError
@@ -135,9 +135,10 @@ def table_range(inputs: np.ndarray) -> Range:
 
 
 def start_laws(
-    forward: Any, theta: Array, key: PRNGKeyArray, pace: float = 1.0
-) -> tuple[dict[str, Any], dict[str, Range]]:
-    """Closures with first weights and units taken from the problem itself, and the ranges of their tables.
+    forward: Any, theta: Array, key: PRNGKeyArray, pace: float = 1.0, chains: tuple[int, ...] = ()
+) -> tuple[dict[str, AbstractLaw], dict[str, Range]]:
+    """Laws with first weights and units taken from the problem itself, and the ranges of their tables. Where every chain
+    has a law of its own it has the axes `chains` in front.
 
     Inputs are scaled by where trajectories of prior draws go when the unknown laws are absent. The output is scaled by how
     large a law must be to matter: the size of the known right-hand side over its response to the law. Where nothing moves
@@ -145,13 +146,13 @@ def start_laws(
     `pace` take its place.
     """
     specs = forward.problem.closures
-    unknown = [name for name, spec in specs.items() if not isinstance(spec, Known)]
+    unknown = [name for name, spec in specs.items() if spec.trainable]
     survey = jax.jit(jax.vmap(jax.vmap(lambda t, sizes: _with_constant_laws(forward, t, sizes), (0, None)), (0, None)))
     seen, without, change = jax.device_get(survey(theta, dict.fromkeys(unknown, 0.0)))
     outputs = {name: _output_scale(without, change[name], pace) for name in unknown}
     inputs = finite_rows(seen)
     if unknown and any(_says_little(seen[name]) for name in unknown):
-        signs = (1.0,) if any(specs[name].positive for name in unknown) else (1.0, -1.0)
+        signs = (1.0,) if any(specs[name].structure.positive for name in unknown) else (1.0, -1.0)
         more = [finite_rows(survey(theta, {n: sign * outputs[n] for n in unknown})[0]) for sign in signs]
         inputs = {name: np.concatenate([inputs[name], *(rows[name] for rows in more)]) for name in inputs}
     scalings = {}
@@ -160,12 +161,8 @@ def start_laws(
         numbers = (low + high) / 2, (high - low) / 2, outputs.get(name, 1.0)
         scalings[name] = Scaling(*(jnp.asarray(x, float) for x in numbers))
 
-    @eqx.filter_jit
-    def build(key: PRNGKeyArray, scalings: dict[str, Scaling]) -> dict[str, Any]:
-        keys = jr.split(key, max(1, len(specs)))
-        return {name: spec.build(k, scalings[name]) for k, (name, spec) in zip(keys, specs.items())}
-
-    return build(key, scalings), {name: table_range(x) for name, x in inputs.items()}
+    built = eqx.filter_jit(lambda key, scalings: build(specs, key, scalings, chains))(key, scalings)
+    return built, {name: table_range(x) for name, x in inputs.items()}
 
 
 def start_surrogate(
@@ -211,13 +208,15 @@ def _with_constant_laws(
     return forward.visited(theta, laws), rate, change
 
 
-def _constant_laws(problem: Problem, sizes: dict[str, Any]) -> dict[str, Any]:
+def _constant_laws(problem: Problem, sizes: dict[str, Any]) -> Laws:
     """Every law of a problem, the unknown ones constant."""
-    specs = problem.closures
-    constant = {
-        n: Known(lambda *x, c=c: jnp.full(jnp.shape(x[0]), c, dtype=float), specs[n].inputs) for n, c in sizes.items()
-    }
-    return {n: (specs | constant)[n].build(jr.key(0), unit_scaling(spec.inputs)) for n, spec in specs.items()}
+
+    def one(name: str, spec: LawSpec) -> AbstractLaw:
+        if not spec.trainable:
+            return spec.build(jr.key(0), unit_scaling(spec.inputs))
+        return KnownLaw(Known(lambda *x: jnp.full(jnp.shape(x[0]), sizes[name], dtype=float), spec.inputs))
+
+    return {name: one(name, spec) for name, spec in problem.closures.items()}
 
 
 def pace_of(problem: Problem, data: Observations) -> float:
@@ -247,12 +246,9 @@ def _output_scale(without: np.ndarray, change: np.ndarray, pace: float) -> float
     return float(ratio) if np.isfinite(ratio) and ratio > 0 else 1.0
 
 
-def outside_share(
-    laws: Mapping[str, Any], prepared: Mapping[str, Any], inputs: Mapping[str, np.ndarray]
-) -> dict[str, float]:
+def outside_share(prepared: SolverLaws, inputs: Mapping[str, np.ndarray]) -> dict[str, float]:
     """Which part of the calls went outside each table."""
-    return {
-        name: float(np.mean(np.asarray(prepared[name].outside(jnp.asarray(inputs[name], float)))))
-        for name, law in laws.items()
-        if isinstance(law, Closure) and law.spec.nodes and len(inputs[name])
+    outside = {
+        name: law.outside(jnp.asarray(inputs[name], float)) for name, law in prepared.items() if len(inputs[name])
     }
+    return {name: float(np.mean(np.asarray(calls))) for name, calls in outside.items() if calls is not None}

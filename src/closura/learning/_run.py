@@ -376,7 +376,7 @@ class Run:
         return finite_rows(seen)
 
     def outside(self) -> dict[str, float]:
-        return outside_share(self.laws, self.views, self.visited())
+        return outside_share(self.views, self.visited())
 
 
 def _by_chain(draws: np.ndarray) -> np.ndarray:

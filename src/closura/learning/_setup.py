@@ -136,16 +136,11 @@ class Setup(eqx.Module):
 
 def weights_of(closures: dict[str, Any]) -> dict[str, Any]:
     """The trainable arrays of each closure; a known law has none."""
-    return {name: eqx.filter(getattr(c, "network", None), eqx.is_inexact_array) for name, c in closures.items()}
+    return {name: law.weights for name, law in closures.items()}
 
 
 def with_weights(closures: dict[str, Any], weights: dict[str, Any]) -> dict[str, Any]:
-    return {
-        name: eqx.tree_at(lambda c: c.network, closure, eqx.combine(weights[name], closure.network))
-        if hasattr(closure, "network")
-        else closure
-        for name, closure in closures.items()
-    }
+    return {name: law.with_weights(weights[name]) for name, law in closures.items()}
 
 
 def leap_in_turn(setup: Setup, state: State, posterior: Posterior, which: Array) -> State:

@@ -11,9 +11,8 @@ import xarray as xr
 
 from ..data import DataError, Observations
 from ..equations import Problem
-from ..laws import prepare
+from ..laws import Law, prepare
 from ..population import PopulationDraws
-from ..posterior import Law
 
 STORED = 2000
 
@@ -54,9 +53,8 @@ class Fleet:
 
     def laws(self) -> dict[str, Any]:
         """The laws as the solver calls them, tabulated as they were while they were learned."""
-        return prepare(
-            {n: law.law for n, law in self.closures.items()}, {n: law.range for n, law in self.closures.items()}
-        )
+        laws = {name: law.law for name, law in self.closures.items()}
+        return prepare(laws, {name: law.range for name, law in self.closures.items()}, leading=1)
 
     def stored(self, data: Observations) -> PopulationDraws:
         """Draws of population and noise, for systems with these (matched) data."""

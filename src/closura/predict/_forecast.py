@@ -14,8 +14,8 @@ import pandas as pd
 from ..data import DataError, Observations, by_quantity
 from ..equations import Problem, bound_to, extended, solver
 from ..forward import likelihood, noise_of
+from ..laws import Law
 from ..parameters import Prior
-from ..posterior import Law
 from ._fleet import Fleet
 
 LEAST, MOST, NUMBERS = 100, 400, 20_000_000

@@ -21,9 +21,9 @@ from ..diagnose import (
     unstable,
 )
 from ..equations import ODE, Elliptic, Evolution, Problem, ProblemError
-from ..laws import Known
+from ..laws import Law, support_of
 from ..learning import Run
-from ..posterior import Law, posterior_tree, replicate, residual_views, summarise, support_of, true_values
+from ..posterior import posterior_tree, replicate, residual_views, summarise, true_values
 from ._metrics import metrics_of, verdict_metrics
 from ._result import Result
 from ._view_parts import surrogate_apart, view_parts
@@ -68,7 +68,7 @@ def collect(run: Run, truth: Truth | None = None, context: Mapping[str, Any] | N
     paths, replicas = trajectories(run, truth), replicate(run)
     checks = check_table(replicas.residual, replicas.inside, run.data)
     surrogate, noise = spot_check(run, paths, truth), run.setup.exact.noise
-    learned = any(not isinstance(spec, Known) for spec in run.problem.closures.values())
+    learned = any(spec.trainable for spec in run.problem.closures.values())
     found = Evidence(
         convergence=run.convergence(),
         chi_square=replicas.chi_square(run.sigma()),

@@ -3,15 +3,13 @@
 import json
 from pathlib import Path
 
-import jax.random as jr
 import xarray as xr
 
 from ..data import read_table
-from ..equations import Problem, ProblemError, as_seen, equation_at, same_equation, unit_scaling
-from ..laws import Known
-from ..posterior import Law
+from ..equations import Problem, ProblemError, as_seen, equation_at, same_equation
+from ..laws import Law
 from ..predict import Fleet, notes_of
-from ._laws_file import law_from, read_laws
+from ._laws_file import read_laws
 
 
 class LoadError(ValueError):
@@ -57,20 +55,15 @@ def load(folder: str | Path, problem: Problem) -> Fleet:
 
 
 def _laws(folder: Path, problem: Problem) -> dict[str, Law]:
-    learned, facts = read_laws(folder)
-    laws = {}
-    for name, spec in problem.closures.items():
+    laws, facts = read_laws(folder, problem.closures)
+    for name in problem.closures:
         if name not in facts["closures"]:
             raise ProblemError(f"{folder} has no law {name!r}; give the problem it was fitted with")
-        about = facts["closures"][name]
-        law = learned.get(name)
-        if law is None:
-            if not isinstance(spec, Known):
-                raise ProblemError(
-                    f"law {name!r} was given in {folder} (Known), not learned; give the problem it was fitted with"
-                )
-            law = law_from(name, about, spec.build(jr.key(0), unit_scaling(spec.inputs)))
-        laws[name] = law
+        if name not in laws:
+            raise ProblemError(
+                f"law {name!r} was given in {folder} (Known), and not as here; give the problem it was fitted with"
+            )
+    laws = {name: laws[name] for name in problem.closures}
     before = facts.get("equation")
     if before is not None and not same_equation(before, equation_at(problem)):
         raise ProblemError(

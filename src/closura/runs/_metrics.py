@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from ..diagnose import Trajectories, Truth, Verdict, closure_mse, closure_mse_visited, theta_scores
-from ..laws import Closure
 from ..learning import Run
 from ..sampling import Convergence
 
@@ -32,7 +31,7 @@ def metrics_of(
         "problem": run.problem.name,
         "forward": settings.forward,
         "hierarchical": settings.hierarchy,
-        "oracle": bool(run.problem.closures) and not any(isinstance(law, Closure) for law in laws.values()),
+        "oracle": bool(run.problem.closures) and not any(law.spec.trainable for law in laws.values()),
         "systems": len(run.data.systems),
         "chains": settings.chains,
         "iterations": run.iteration,
@@ -75,7 +74,7 @@ def _scores(run: Run, truth: Truth | None, paths: Trajectories) -> Metrics:
     names = ("theta_mse", "coverage_2sd", "closure_mse", "closure_mse_visited")
     if truth is None:
         return dict.fromkeys(names)
-    learned = {name: law for name, law in run.laws.items() if isinstance(law, Closure)}
+    learned = {name: law for name, law in run.laws.items() if law.spec.trainable}
     laws, ranges, seen = truth.laws or {}, truth.ranges or {}, paths.visited_truth
     on_range = [closure_mse(law, laws[n], ranges[n]) for n, law in learned.items() if n in laws and n in ranges]
     on_visits = [closure_mse_visited(law, laws[n], seen[n]) for n, law in learned.items() if n in seen]

@@ -13,7 +13,8 @@ import xarray as xr
 from ..data import Observations
 from ..diagnose import Truth, Verdict
 from ..equations import Problem
-from ..posterior import Law, choose, closure_view, export_law, population_lines, table_of
+from ..laws import Law, choose, export_law
+from ..posterior import closure_view, population_lines, table_of
 from ..predict import Fleet, Newcomers, fleet_of
 from ..show import View
 

@@ -7,8 +7,9 @@ import numpy as np
 import pandas as pd
 
 from ..diagnose import Trajectories, Truth
+from ..laws import Law
 from ..learning import Run
-from ..posterior import Law, closure_view
+from ..posterior import closure_view
 from ..sampling import labels_of
 from ..show import TraceView
 

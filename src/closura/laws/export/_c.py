@@ -5,14 +5,11 @@ import textwrap
 
 import numpy as np
 
-from ..laws import factored, reflects, shifted
+from .._mlp import Dense
 from ._formula import Formula
 
-ACTIVATIONS = {
-    "silu": "h * exp(-softplus(-h))",
-    "tanh": "tanh(h)",
-    "gelu": "0.5 * h * (1.0 + tanh(0.7978845608028654 * (h + 0.044715 * h * h * h)))",
-}
+CALLS = {"plain": "plain((double[]){{{all}}})", "softplus": "softplus({})", "exp": "exp({})", "tanh": "tanh({})"}
+CALLS |= {"zero_where": "({} ? 0.0 : {})"}
 
 SOURCE = """\
 /*
@@ -25,7 +22,7 @@ const double {name}_support[{inputs}][2] = {{{support}}};
 {cells}static const double center[] = {center};
 static const double scale[] = {scale};
 {arrays}
-{softplus}
+{helpers}
 static double activated(double h)
 {{
     return {activation};
@@ -60,18 +57,25 @@ int {name}_supported({arguments})
 /* The law; where {name}_supported(...) is 0 it is an extrapolation. */
 double {name}({arguments})
 {{
-    const double point[] = {{{names}}};
-    double raw = plain(point);
-{structure}
+    const double raw = {raw};
+    return {value};
 }}
 """
 
-SOFTPLUS = """
+HELPERS = {
+    "softplus": """
 static double softplus(double x)
 {
     return fmax(x, 0.0) + log1p(exp(-fabs(x)));
 }
-"""
+""",
+    "maximum": """
+static double maximum(double x, double y)
+{
+    return x < y ? y : x;
+}
+""",
+}
 
 LOOK_UP = """\
     int cell[2];
@@ -87,16 +91,19 @@ LOOK_UP = """\
 def c_source(law: Formula) -> str:
     """The file: `f`, `f_supported` and `f_support`; of a closure with a name, `f_NAME` and so on."""
     name = "f" if law.name == "f" else "f_" + re.sub(r"\W", "_", law.name, flags=re.ASCII)
-    cells, inputs = law.support.cells, law.spec.inputs
+    cells, inputs, network = law.support.cells, law.structure.inputs, law.network
     rows = [] if cells is None else ["".join(str(int(cell)) for cell in row) for row in cells]
     ends = zip(law.support.low.tolist(), law.support.high.tolist())
     arrays = [
         f"static const double {kind}{i}[] = {_numbers(part)};"
-        for i, layer in enumerate(law.layers)
+        for i, layer in enumerate(network.layers)
         for kind, part in zip(("weight", "bias"), layer)
     ]
-    structure = _structure(law)
-    uses_softplus = any("softplus" in text for text in (*structure, ACTIVATIONS[law.activation]))
+    if network.line is not None:
+        arrays.append(f"static const double line[] = {_numbers(network.line)};")
+    calls = CALLS | {"above_zero": f"maximum({{}}, {law.tiny!r})"}
+    activation, raw, value = law.expressions(calls, "scale[0]", repr(law.output))
+    used = [text for helper, text in HELPERS.items() if f"{helper}(" in activation + value]
     return SOURCE.format(
         about="\n".join(law.about),
         name=name,
@@ -105,52 +112,30 @@ def c_source(law: Formula) -> str:
         cells="" if cells is None else _quoted(rows),
         center=_numbers(law.center),
         scale=_numbers(law.scale),
-        arrays="\n".join(
-            arrays + ([] if law.line is None else [f"static const double line[] = {_numbers(law.line)};"])
-        ),
-        softplus=SOFTPLUS if uses_softplus else "",
-        activation=ACTIVATIONS[law.activation],
-        width=max(len(bias) for _, bias in law.layers),
-        calls=textwrap.indent("\n".join(_calls(law)), "    "),
+        arrays="\n".join(arrays),
+        helpers="".join(used),
+        activation=activation,
+        width=max(len(bias) for _, bias in network.layers),
+        calls=textwrap.indent("\n".join(_calls(network)), "    "),
         look_up="    return 1;" if cells is None else LOOK_UP.format(name=name, count=len(cells)),
         arguments=", ".join(f"double {argument}" for argument in law.arguments),
         names=", ".join(law.arguments),
-        structure=textwrap.indent("\n".join(structure), "    "),
+        raw=raw,
+        value=value,
     )
 
 
-def _calls(law: Formula) -> list[str]:
+def _calls(network: Dense) -> list[str]:
     lines, source, target = [], "x", "h"
-    for i, (weight, _) in enumerate(law.layers):
+    for i, (weight, _) in enumerate(network.layers):
         out, count = weight.shape
         lines.append(f"layer(weight{i}, bias{i}, {count}, {out}, {source}, {target});")
-        if i < len(law.layers) - 1:
+        if i < len(network.layers) - 1:
             lines += [f"for (int i = 0; i < {out}; i++)", f"    {target}[i] = activated({target}[i]);"]
         source, target = target, "g" if target == "h" else "h"
-    if law.line is not None:
-        lines += [f"for (int i = 0; i < {len(law.line)}; i++)", f"    {source}[0] += line[i] * x[i];"]
+    if network.line is not None:
+        lines += [f"for (int i = 0; i < {len(network.line)}; i++)", f"    {source}[0] += line[i] * x[i];"]
     return [*lines, f"return {source}[0];"]
-
-
-def _structure(law: Formula) -> list[str]:
-    """As `Closure.raw` and what finishes it, line by line."""
-    spec, lines = law.spec, []
-    if reflects(spec):
-        sign = "+" if spec.even or factored(spec) else "-"
-        lines += [f"const double mirrored[] = {{{', '.join(f'-{x}' for x in law.arguments)}}};"]
-        lines += [f"raw = 0.5 * (raw {sign} plain(mirrored));"]
-    if shifted(spec):
-        lines += [f"const double origin[{spec.inputs}] = {{0.0}};", "raw -= plain(origin);"]
-    if spec.positive:
-        return [*lines, f"return fmax({law.output!r} * softplus(raw), {law.tiny!r});"]
-    if factored(spec):
-        return [*lines, f"return {law.output!r} * (point[0] / scale[0]) * softplus(raw);"]
-    if spec.dissipative:
-        first = law.arguments[0]
-        lines += [f"if (({first} >= 0 && raw < 0) || ({first} <= 0 && raw > 0))", "    raw = 0.0;"]
-    elif shifted(spec):
-        lines += [f"if ({' && '.join(f'{x} == 0' for x in law.arguments)})", "    raw = 0.0;"]
-    return [*lines, f"return {law.output!r} * raw;"]
 
 
 def _numbers(x: np.ndarray) -> str:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pandas as pd
 
+from .._found import Law, LawError
 from ._c import c_source
 from ._formula import Formula, formula
-from ._law import Law, LawError
 from ._python import python_source
 
 LANGUAGES: dict[str, Callable[[Formula], str]] = {".py": python_source, ".c": c_source}
