@@ -25,8 +25,10 @@ FIXED = Independent(HIERARCHY.mean, HIERARCHY.mean_variance + jnp.exp(HIERARCHY.
 
 def draw_prior(population, key, shape):
     key_phi, key_theta = jr.split(key)
-    phi = jax.vmap(jax.vmap(population.draw))(jr.normal(key_phi, (*shape, 2, PARAMETERS)))
-    return jax.vmap(jax.vmap(population.scatter))(phi, jr.normal(key_theta, (*shape, SYSTEMS, PARAMETERS))), phi
+    phi = jax.vmap(jax.vmap(population.phi_from_normal))(jr.normal(key_phi, (*shape, 2, PARAMETERS)))
+    return jax.vmap(jax.vmap(population.theta_from_normal))(
+        phi, jr.normal(key_theta, (*shape, SYSTEMS, PARAMETERS))
+    ), phi
 
 
 def observe(key, theta):

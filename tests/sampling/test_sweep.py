@@ -55,7 +55,7 @@ def posterior():
 
 
 def members(phi, normal, uniform):
-    return {"theta": POPULATION.scatter((), normal)}
+    return {"theta": POPULATION.theta_from_normal((), normal)}
 
 
 JUMPING, RENEWING = DifferentialEvolution(SHARED), MultiTry(SHARED)

@@ -139,7 +139,7 @@ def _compared(
     rows = shape[0] * shape[1]
     key_draw, key_noise = jr.split(key)
     index = jr.randint(key_draw, (rows,), 0, stored.count)
-    theta = stored.scatter(index, jr.normal(jr.fold_in(key_draw, 1), (rows, *start.shape))).at[0].set(start)
+    theta = stored.theta_from_normal(index, jr.normal(jr.fold_in(key_draw, 1), (rows, *start.shape))).at[0].set(start)
     value = jnp.full((rows, *target.measured.value.shape), jnp.nan).at[0].set(target.measured.value)
     log_scale = None if stored.log_sigma is None else stored.log_sigma[index]
     theta, value, log_scale = jax.tree.map(lambda a: a.reshape(*shape, *a.shape[1:]), (theta, value, log_scale))

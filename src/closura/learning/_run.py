@@ -393,8 +393,8 @@ def _first_chains(prior: Population, noise: Any, settings: Settings, systems: in
     groups, each = settings.groups, settings.chains // settings.groups
 
     def draw(above: Array, below: Array) -> tuple[Array, Any]:
-        phi = prior.draw(above)
-        return prior.scatter(phi, below), phi
+        phi = prior.phi_from_normal(above)
+        return prior.theta_from_normal(phi, below), phi
 
     keys, count = jr.split(key, groups + 1), prior.mean.shape[0]
     stream = uniforms(keys[0], (groups, each, 2, count), (groups, each, systems, count))

@@ -185,7 +185,7 @@ def _members(keys: GroupKeys, population: Population, theta: Array, phi: Any) ->
 
     def one_group(key: PRNGKeyArray, theta: Array, phi: Any) -> Array:
         (uniform,) = uniforms(key, theta.shape)
-        made = jax.vmap(population.scatter)(phi, normal(uniform))
+        made = jax.vmap(population.theta_from_normal)(phi, normal(uniform))
         return made if population.shared is None else jnp.where(np.array(population.shared), theta, made)
 
     return jax.vmap(one_group)(keys, theta, phi)

@@ -40,7 +40,7 @@ def allowed(dimension: int) -> float:
 def _look(posterior: Posterior, chains: Chains, seed: int) -> tuple[Array, Array]:
     """Log density of every system of every chain; and how far a random member of its population is from another."""
     density = posterior.loglik_and_grad(chains)[0] + posterior.log_prior(chains)[0]
-    members = jax.vmap(jax.vmap(posterior.population.scatter))
+    members = jax.vmap(jax.vmap(posterior.population.theta_from_normal))
     normal = jax.random.normal(jax.random.key(seed), chains.theta.shape)
     return density, members(chains.phi, normal) - members(chains.phi, jnp.zeros_like(normal))
 

@@ -46,21 +46,21 @@ class Population(eqx.Module):
         """log p(theta_k | phi) of each system, and its gradient."""
 
     @abc.abstractmethod
-    def scatter(self, phi: PyTree, normal: Theta) -> Theta:
+    def theta_from_normal(self, phi: PyTree, normal: Theta) -> Theta:
         """Systems of this population that standard normal numbers stand for."""
 
-    def draw(self, normal: Float[Array, "2 parameter"]) -> PyTree:
+    def phi_from_normal(self, normal: Float[Array, "2 parameter"]) -> PyTree:
         """Hyperparameters that standard normal numbers stand for, about as the hyperprior has them."""
         return ()
 
     def log_hyperprior(self, phi: PyTree) -> Float[Array, ""]:
         return jnp.zeros(())
 
-    def noise(self, key: PRNGKeyArray, chains: int) -> PyTree:
+    def randomness(self, key: PRNGKeyArray, chains: int) -> PyTree:
         """The randomness of `chains` Gibbs draws, drawn at once."""
         return ()
 
-    def gibbs(self, noise: PyTree, theta: Theta, phi: PyTree) -> PyTree:
+    def gibbs(self, randomness: PyTree, theta: Theta, phi: PyTree) -> PyTree:
         """Draw phi given theta of all systems."""
         return phi
 
@@ -70,4 +70,4 @@ class Population(eqx.Module):
 
     def members(self, phi: PyTree, normal: Theta, uniform: Float[Array, " system"]) -> dict[str, Any]:
         """Fields of the chains' state that come with fresh systems: theta, and what it is drawn given, if that is fresh too."""
-        return {"theta": self.scatter(phi, normal)}
+        return {"theta": self.theta_from_normal(phi, normal)}

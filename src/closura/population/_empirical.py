@@ -37,7 +37,7 @@ class PopulationDraws(eqx.Module):
         """How many draws there are; one where there is nothing to choose."""
         return next((len(a) for a in jax.tree.leaves((self.center, self.log_sigma, self.law))), 1)
 
-    def scatter(
+    def theta_from_normal(
         self, index: Int[Array, " draw"], normal: Float[Array, "draw system parameter"]
     ) -> Float[Array, "draw system parameter"]:
         """Members of the populations `index`, that standard normal numbers stand for."""
@@ -86,9 +86,11 @@ class Empirical(Population):
             (1 - self.weight) * before[1] + self.weight * gradient,
         )
 
-    def scatter(self, phi: Index, normal: Float[Array, "system parameter"]) -> Float[Array, "system parameter"]:
+    def theta_from_normal(
+        self, phi: Index, normal: Float[Array, "system parameter"]
+    ) -> Float[Array, "system parameter"]:
         if self.draws.center is None or self.draws.white is None:
-            return self.prior.scatter((), normal)
+            return self.prior.theta_from_normal((), normal)
         away = jax.scipy.linalg.solve_triangular(self.draws.white[phi], normal[..., None], lower=True)[..., 0]
         return self.draws.center[phi, jnp.arange(len(phi))] + away
 
@@ -108,4 +110,4 @@ class Empirical(Population):
     def members(self, phi: Index, normal: Theta, uniform: Float[Array, " system"]) -> dict[str, Any]:
         """Fresh systems, each of a stored draw chosen at random."""
         chosen = self.index(uniform)
-        return {"theta": self.scatter(chosen, normal), **self.given(chosen)}
+        return {"theta": self.theta_from_normal(chosen, normal), **self.given(chosen)}

@@ -42,16 +42,16 @@ class Sharing(Population):
     def variance(self) -> Float[Array, " parameter"]:
         return self._joined(self.varying.variance, self.common.variance)
 
-    def draw(self, normal: Float[Array, "2 parameter"]) -> Any:
-        return self.varying.draw(normal[:, self._free])
+    def phi_from_normal(self, normal: Float[Array, "2 parameter"]) -> Any:
+        return self.varying.phi_from_normal(normal[:, self._free])
 
     def log_hyperprior(self, phi: Any) -> Float[Array, ""]:
         return self.varying.log_hyperprior(phi)
 
-    def scatter(self, phi: Any, normal: Float[Array, "system parameter"]) -> Float[Array, "system parameter"]:
+    def theta_from_normal(self, phi: Any, normal: Float[Array, "system parameter"]) -> Float[Array, "system parameter"]:
         """Systems that standard normal numbers stand for; the first row tells what they share."""
-        own = self.varying.scatter(phi, normal[:, self._free])
-        same = self.common.scatter((), normal[:1, self._held])
+        own = self.varying.theta_from_normal(phi, normal[:, self._free])
+        same = self.common.theta_from_normal((), normal[:1, self._held])
         return self._joined(own, jnp.broadcast_to(same, (own.shape[0], same.shape[1])))
 
     def log_prior(
@@ -62,11 +62,11 @@ class Sharing(Population):
         same, pull = self.common.log_prior(theta[:, self._held], ())
         return own + same / systems, self._joined(slope, pull / systems)
 
-    def noise(self, key: PRNGKeyArray, chains: int) -> Any:
-        return self.varying.noise(key, chains)
+    def randomness(self, key: PRNGKeyArray, chains: int) -> Any:
+        return self.varying.randomness(key, chains)
 
-    def gibbs(self, noise: Any, theta: Float[Array, "system parameter"], phi: Any) -> Any:
-        return self.varying.gibbs(noise, theta[:, self._free], phi)
+    def gibbs(self, randomness: Any, theta: Float[Array, "system parameter"], phi: Any) -> Any:
+        return self.varying.gibbs(randomness, theta[:, self._free], phi)
 
     def told(self, phi: Any, theta: np.ndarray) -> Any:
         """Draws of the population as of all parameters, shared ones with a spread of zero; theta (..., system, parameter)."""

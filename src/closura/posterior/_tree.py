@@ -50,15 +50,15 @@ def _population(run: Run) -> tuple[dict[str, Variable], dict[str, list[str]]]:
     labels: dict[str, list[str]] = {}
     if phi:
         values |= {"mu": ((*DRAWS, "parameter"), phi.mu), "tau": ((*DRAWS, "parameter"), np.exp(phi.log_tau))}
-    if phi and phi.slope is not None:
+    if phi and phi.covariate_effect is not None:
         pairs = [(name, column) for name, columns in run.problem.covariates.items() for column in columns]
         unit = np.array([data.constants[column].std() for _, column in pairs])
         labels["effect"] = [f"{name} by {column}" for name, column in pairs]
-        values["shift"] = ((*DRAWS, "effect"), phi.slope / unit)
-    if phi and phi.bond is not None:
+        values["shift"] = ((*DRAWS, "effect"), phi.covariate_effect / unit)
+    if phi and phi.correlation is not None:
         own = np.flatnonzero(~shared)
         both = np.full((*phi.mu.shape, len(names)), np.nan)
-        both[..., own[:, None], own] = correlations(phi.bond, len(own))
+        both[..., own[:, None], own] = correlations(phi.correlation, len(own))
         labels["other"] = names
         values["correlation"] = ((*DRAWS, "parameter", "other"), both)
     if log_sigma is not None and scale is not None:

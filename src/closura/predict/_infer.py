@@ -124,7 +124,7 @@ def _begin(
     shape = (effort.groups, each + each % 2, systems)
     key_start, key_chains = jr.split(key)
     place, which = uniforms(key_start, (*shape, count), shape)
-    theta = prior.scatter((), normal(place).reshape(-1, count)).reshape(*shape, count)
+    theta = prior.theta_from_normal((), normal(place).reshape(-1, count)).reshape(*shape, count)
     given = jax.vmap(jax.vmap(population.given))(population.index(which))
     chains = Chains(theta, **given)
     sweep: list[Kernel] = [

@@ -101,7 +101,7 @@ class Newcomers:
         """Theta as the population predicts it without data, (draw, system, parameter)."""
         index = jnp.arange(self.stored.count) if self.stored.count > 1 else jnp.zeros(1000, int)
         shape = (len(index), len(self.data.systems), self.theta.shape[-1])
-        return np.asarray(self.stored.scatter(index, jr.normal(jr.key(1), shape)))
+        return np.asarray(self.stored.theta_from_normal(index, jr.normal(jr.key(1), shape)))
 
     @cached_property
     def parameters(self) -> pd.DataFrame:

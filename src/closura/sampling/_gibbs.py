@@ -18,7 +18,7 @@ class PopulationGibbs(Kernel):
 
     def step(self, keys: GroupKeys, chains: Chains, tuning: Tuning, posterior: Any) -> tuple[Chains, None]:
         population, count = posterior.population, chains.theta.shape[1]
-        random = jax.vmap(lambda key: population.noise(key, count))(keys)
+        random = jax.vmap(lambda key: population.randomness(key, count))(keys)
         phi = jax.vmap(jax.vmap(population.gibbs))(random, chains.theta, chains.phi)
         return chains._replace(phi=phi), None
 

@@ -65,13 +65,13 @@ def named_draws(
         coords |= {"shared_parameter": names[shared], "shared_parameter_label": ("shared_parameter", labels[shared])}
     if phi:
         values |= {"mu": np.asarray(phi.mu)[..., own], "log_tau": np.asarray(phi.log_tau)[..., own]}
-        if phi.slope is not None:
-            values["covariate_effect"] = phi.slope
+        if phi.covariate_effect is not None:
+            values["covariate_effect"] = phi.covariate_effect
             coords["effect"] = [f"{name} by {column}" for name, column in effects]
             coords["effect_label"] = ("effect", [f"{label[name]} by {column}" for name, column in effects])
-        if phi.bond is not None:
+        if phi.correlation is not None:
             one, other = np.tril_indices(own.sum(), -1)
-            values["correlation"] = correlations(phi.bond, int(own.sum()))[..., one, other]
+            values["correlation"] = correlations(phi.correlation, int(own.sum()))[..., one, other]
             coords["pair"] = [f"{labels[own][j]} and {labels[own][i]}" for i, j in zip(one, other)]
     if log_sigma:
         values["log_sigma"] = np.stack(list(log_sigma.values()), axis=-1)
