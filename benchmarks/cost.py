@@ -48,7 +48,7 @@ def bare(setup: Any, chains: Any, learned: Any, ranges: Any, batches: int, gradi
 def programs(systems: int, devices: int, known: Any = mass_damper, **settings: Any) -> dict[str, Any]:
     """The two chunks of a run past its warm-up, and their bare solves, ready to call."""
     data, _ = known.simulate(systems, 0)
-    chosen = {"devices": devices, "iterations": CHUNK, "chunk": CHUNK, "warmup": 0.0}
+    chosen = {"devices": devices, "iterations": CHUNK, "chunk": CHUNK, "tempering": 0.0}
     run = Run(known.problem, data, make_settings(chosen | settings, known.problem))
     run.advance()
     schedule = Schedule(*(jnp.full(CHUNK, value) for value in (1.0, 0.01, 1e-3, 1e-3)))

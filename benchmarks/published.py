@@ -34,7 +34,7 @@ def measure(kind: dict, seed: int) -> dict[str, float]:
         # The last third of learning: likelihood whole, covariance still that of the moving ensemble.
         if run.iteration > 2 * run.plan.learn / 3:
             moving.append(run.theta()[:, 0])
-    while run.phase == "settle":
+    while run.phase == "tune":
         run.advance()
     run.advance()
     start, before = time.perf_counter(), sum(len(chunk.theta) for chunk in run.draws)

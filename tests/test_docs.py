@@ -25,7 +25,7 @@ from closura.track import JsonLines
 
 ROOT = Path(__file__).parent.parent
 PAGES = [*sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").glob("*.md")), "README.md"]
-TINY = {"chains": 16, "groups": 2, "iterations": 4, "settle": 0, "draws": 2, "thin": 1, "extend": 0, "chunk": 2}
+TINY = {"chains": 16, "groups": 2, "iterations": 4, "tune": 0, "draws": 2, "thin": 1, "extend": 0, "chunk": 2}
 COLUMNS = ("iteration", "phase", "seconds", "temperature", *Log._fields)
 EXERCISED = set()
 
@@ -57,7 +57,7 @@ def test_all_code_is_run():
 
 @pytest.fixture(scope="module")
 def result(hardly_optimised):
-    small = Settings(chains=32, iterations=20, settle=0, draws=5, extend=0, chunk=10, devices=1)
+    small = Settings(chains=32, iterations=20, tune=0, draws=5, extend=0, chunk=10, devices=1)
     problem = mass_damper.problem.with_closure(MLP(width=8, depth=1, dissipative=True))
     return collect(Run(problem, mass_damper.simulate(3, 0)[0], small))
 
@@ -130,7 +130,7 @@ def test_law(fleet, result):
 @exercises("docs/results.md")
 def test_results(fleet, result):
     (fleet / "runs" / "fleet").mkdir(parents=True)
-    entries = {name: np.ones(2, np.float32) for name in COLUMNS} | {"phase": np.array(["learn", "settle"])}
+    entries = {name: np.ones(2, np.float32) for name in COLUMNS} | {"phase": np.array(["learn", "tune"])}
     JsonLines(fleet / "runs" / "fleet" / "history.jsonl").follow([entries])
     names = run("docs/results.md", result=result)
     assert len(names["own"]) == 9
@@ -263,9 +263,9 @@ def test_defaults_by_problem_are_described():
     for known in (_CURVES, _FIELDS):
         for key in {key for chosen in known.values() for key in chosen}:
             assert f"| `{key}` | " + " | ".join(as_text(known[k].get(key)) for k in FORWARD) + " |" in page
-    longer = {"fno-supervised": {"iterations": 1000, "head_start": 0.15}}
+    longer = {"fno-supervised": {"iterations": 1000, "surrogate_warmup": 0.15}}
     for kind in FORWARD:
-        assert _EVOLUTIONS[kind] == _FIELDS[kind] | {"learning_rate": 0.01, "warmup": 0.2} | longer.get(kind, {})
+        assert _EVOLUTIONS[kind] == _FIELDS[kind] | {"learning_rate": 0.01, "tempering": 0.2} | longer.get(kind, {})
 
 
 def test_how_often_sampling_goes_on_is_what_the_method_says():

@@ -110,7 +110,7 @@ def _cost(run: Run) -> str:
     plan, memory = run.plan, program.compiled.memory_analysis()
     kept = plan.sample // plan.thin * run.settings.chains * len(run.data.systems) * len(run.problem.parameters)
     size = (getattr(memory, "temp_size_in_bytes", 0) + 12 * kept) / 1e6 + 600
-    seconds = 2.6 * each * plan.learn + 1.2 * each * (plan.settle + plan.sample)
+    seconds = 2.6 * each * plan.learn + 1.2 * each * (plan.tune + plan.sample)
     trained = "" if run.network is None else ", and the training of the surrogate"
     return (
         f"forward={run.settings.forward}: about {1e3 * 2.6 * each:.0f} ms an iteration, {_span(seconds + 20)} in all{trained}; "

@@ -147,7 +147,7 @@ def test_no_data(refused, problem, tmp_path):
 
 def test_noise_that_is_not_given_is_inferred_and_that_is_said(closura, files, table, tmp_path):
     quiet = files("quiet.py", PROBLEM.replace("    sigma=0.15,\n", ""))
-    few = ("--chains=32", "--iterations=4", "--draws=4", "--set=settle=4", "--set=extend=0", "--devices=1")
+    few = ("--chains=32", "--iterations=4", "--draws=4", "--set=tune=4", "--set=extend=0", "--devices=1")
     code, out, err = closura("fit", quiet, "--data", table, "--out", "run", *few)
     assert code == 1
     assert "note: noise of u: not given, inferred; before data log-normal about" in err

@@ -123,7 +123,7 @@ def test_few_effective_draws(which):
     assert "only 1 independent one (" in only_problem(verdict(check=make_check(**{which: 1.2})))
 
 
-@pytest.mark.parametrize(("phase", "doing"), [("learn", "learning the closure"), ("settle", "settling")])
+@pytest.mark.parametrize(("phase", "doing"), [("learn", "learning the closure"), ("tune", "tuning")])
 def test_stopped_before_sampling(phase, doing):
     """R-hat of no draws is not a number and not a reproach."""
     nothing = without_figures()
@@ -204,16 +204,16 @@ def test_a_rise_of_the_temperature_is_no_improvement():
     [
         ({"iterations": 40}, learned(np.zeros(40)), "only 12 of the last 12", "Raise --iterations (now 40)."),
         (
-            {"warmup": 0.95},
+            {"tempering": 0.95},
             learned(np.zeros(200), tempered=190),
             "only 10 of the last 60",
-            "Lower --set warmup (now 0.95: the likelihood was tempered nearly to the end).",
+            "Lower --set tempering (now 0.95: the likelihood was tempered nearly to the end).",
         ),
         (
-            {"iterations": 30, "warmup": 1.0},
+            {"iterations": 30, "tempering": 1.0},
             learned(np.zeros(30), tempered=30),
             "only 0 of the last 9",
-            "Raise --iterations (now 30); lower --set warmup (now 1: ",
+            "Raise --iterations (now 30); lower --set tempering (now 1: ",
         ),
         (
             {},
@@ -362,12 +362,12 @@ def test_learning_that_diverged_comes_first():
     ],
 )
 def test_a_surrogate_off_by_half_the_noise(error, corrected, says):
-    run = make_run(settings=Settings(forward="basis", exact=corrected))
+    run = make_run(settings=Settings(forward="basis", delayed_acceptance=corrected))
     found = verdict(run, surrogate_error=SurrogateError(error, error, "A"))
     assert found.converged is (says is None)
     if says:
         assert says in found.problems[0]
-        assert "--exact" in found.problems[0]
+        assert "--delayed-acceptance" in found.problems[0]
 
 
 def test_a_surrogate_that_fails_one_system_names_it():

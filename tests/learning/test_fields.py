@@ -15,7 +15,7 @@ from closura.problems import burgers, darcy
 
 pytestmark = pytest.mark.usefixtures("hardly_optimised")
 
-SMALL = {"chains": 16, "groups": 2, "iterations": 6, "chunk": 3, "settle": 4, "draws": 4, "thin": 1, "extend": 0}
+SMALL = {"chains": 16, "groups": 2, "iterations": 6, "chunk": 3, "tune": 4, "draws": 4, "thin": 1, "extend": 0}
 SMALL |= {"inner_steps": 2, "batch": 4, "replay": 2, "gradient_chains": 2, "devices": 1}
 SIZES = {"basis": {"width": 8, "depth": 2, "rank": 6}, "pinn": {"width": 8, "depth": 2}, "solver": {}}
 CASES = [("rock", "solver"), ("rock", "fno-physics"), ("channel", "solver"), ("channel", "fno-supervised")]

@@ -14,7 +14,7 @@ from closura.forward import likelihood
 from closura.learning import Run, Settings
 
 pytestmark = pytest.mark.usefixtures("hardly_optimised")
-SMALL = {"chains": 16, "groups": 2, "iterations": 6, "chunk": 3, "settle": 4, "draws": 4, "thin": 1, "extend": 0}
+SMALL = {"chains": 16, "groups": 2, "iterations": 6, "chunk": 3, "tune": 4, "draws": 4, "thin": 1, "extend": 0}
 SMALL |= {"devices": 1}
 MASS = {"a": 1.0, "b": 2.0, "c": 5.0}
 TIMES = np.array([0.4, 1.1, 2.0, 3.3])

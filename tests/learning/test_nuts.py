@@ -32,8 +32,8 @@ def nuts(problem, data):
 
     def one_chain(key, start):
         key_warm, key_run = jr.split(key)
-        warmup = blackjax.window_adaptation(blackjax.nuts, log_density)
-        (state, tuned), _ = warmup.run(key_warm, start, num_steps=700)
+        tempering = blackjax.window_adaptation(blackjax.nuts, log_density)
+        (state, tuned), _ = tempering.run(key_warm, start, num_steps=700)
         kernel = blackjax.nuts(log_density, **tuned).step
 
         def one(state, key):
@@ -74,7 +74,7 @@ def effective(draws):
 def test_posterior_agrees_with_nuts():
     data, _ = mass_damper.simulate(3, 11)
     problem = mass_damper.oracle()
-    run = Run(problem, data, Settings(iterations=300, settle=200, draws=400, thin=4, extend=0, devices=1))
+    run = Run(problem, data, Settings(iterations=300, tune=200, draws=400, thin=4, extend=0, devices=1))
     while not run.finished:
         run.advance()
     ours = np.concatenate([a.reshape(*a.shape[:2], -1) for a in (run.theta(), *run.phi()[:2])], -1)

@@ -50,4 +50,4 @@ def test_temperature_rises_to_one_and_phases_follow(recovered):
     assert np.all(np.diff(learn) >= 0)
     assert learn[int(0.45 * len(learn))] == 1
     phases = [h["phase"][0] for h in run.history]
-    assert phases == sorted(phases, key=["learn", "settle", "sample"].index)
+    assert phases == sorted(phases, key=["learn", "tune", "sample"].index)

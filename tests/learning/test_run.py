@@ -15,7 +15,7 @@ from closura.runs import restore, store
 
 pytestmark = pytest.mark.usefixtures("hardly_optimised")
 
-SMALL = {"chains": 32, "iterations": 60, "settle": 20, "draws": 10, "thin": 2, "extend": 0, "chunk": 20}
+SMALL = {"chains": 32, "iterations": 60, "tune": 20, "draws": 10, "thin": 2, "extend": 0, "chunk": 20}
 
 
 def finish(run):
@@ -88,7 +88,7 @@ def test_an_adaptive_integrator_learns_a_law_of_three_inputs():
         integrator=Adaptive("tsit5", rtol=1e-3, atol=1e-3),
     )
     frame = pd.DataFrame({"system": [1, 1, 2, 2], "time": [0.31, 0.9, 0.2, 0.77], "u": [0.7, 0.4, 0.8, 0.5]})
-    sizes = {"chains": 16, "iterations": 4, "settle": 2, "draws": 2, "thin": 1, "extend": 0, "chunk": 2}
+    sizes = {"chains": 16, "iterations": 4, "tune": 2, "draws": 2, "thin": 1, "extend": 0, "chunk": 2}
     run = Run(problem, read_table(frame), Settings(**sizes))
     before = jax.device_get(run.state.law.weights)
     finish(run)

@@ -50,7 +50,7 @@ def by_hand(table, spread):
 
 
 def test_without_hierarchy_it_is_regression(table):
-    sizes = {"chains": 64, "iterations": 60, "settle": 60, "draws": 300, "thin": 2, "extend": 0, "devices": 1}
+    sizes = {"chains": 64, "iterations": 60, "tune": 60, "draws": 300, "thin": 2, "extend": 0, "devices": 1}
     result = cl.fit(lines(), table, hierarchy=False, progress=False, **sizes)
     mean, sd = by_hand(table, 0.5)
     rate = result.posterior["rate"].values
@@ -67,7 +67,7 @@ def test_in_a_population_it_has_no_spread(table, tmp_path):
         "chains": 16,
         "groups": 2,
         "iterations": 40,
-        "settle": 20,
+        "tune": 20,
         "draws": 20,
         "thin": 1,
         "extend": 0,
@@ -88,7 +88,7 @@ def test_in_a_population_it_has_no_spread(table, tmp_path):
 
 def test_all_of_them_may_be(table):
     parameters = {name: cl.Real(shared=True) for name in ("rate", "start")}
-    sizes = {"chains": 16, "groups": 2, "iterations": 4, "settle": 4, "draws": 4, "thin": 1, "extend": 0, "chunk": 4}
+    sizes = {"chains": 16, "groups": 2, "iterations": 4, "tune": 4, "draws": 4, "thin": 1, "extend": 0, "chunk": 4}
     run = Run(lines(parameters=parameters), read_table(table), Settings(devices=1, **sizes))
     while not run.finished:
         run.advance()

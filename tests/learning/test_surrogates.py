@@ -15,7 +15,7 @@ from closura.runs import collect, restore, store
 
 pytestmark = pytest.mark.usefixtures("hardly_optimised")
 
-SMALL = {"chains": 16, "groups": 2, "iterations": 20, "chunk": 10, "settle": 10, "draws": 5, "thin": 1, "extend": 0}
+SMALL = {"chains": 16, "groups": 2, "iterations": 20, "chunk": 10, "tune": 10, "draws": 5, "thin": 1, "extend": 0}
 SMALL |= {"inner_steps": 2, "batch": 8, "replay": 2, "gradient_chains": 2}
 SIZES = {"basis": {"width": 16, "depth": 2, "rank": 12}, "pinn": {"width": 16, "depth": 2}}
 
@@ -76,7 +76,7 @@ def test_spot_check_is_what_it_says(fleet, finished):
 
 def test_corrected_by_the_solver_draws_are_of_the_exact_posterior(fleet):
     """A surrogate hardly trained, corrected: what each chain holds as exact is the solver's likelihood where it stands."""
-    run = finish(start(fleet, "basis", exact=True, iterations=100))
+    run = finish(start(fleet, "basis", delayed_acceptance=True, iterations=100))
     position = run.state.chains.theta
     flat = position.reshape(-1, *position.shape[2:])
     exact = run.setup.exact.values(flat, prepare(run.laws, run.state.ranges)).reshape(position.shape[:3])
@@ -87,7 +87,7 @@ def test_corrected_by_the_solver_draws_are_of_the_exact_posterior(fleet):
 
 
 def test_exact_on_the_solver_is_nothing_new(fleet):
-    run = start(fleet, "solver", exact=True, network={})
+    run = start(fleet, "solver", delayed_acceptance=True, network={})
     assert run.state.chains.cache.exact is None
 
 

@@ -114,7 +114,7 @@ def test_a_law_that_is_all_there_is_can_be_learned():
     times = np.linspace(0.4, 4.0, 10)
     rows = [(f"s{i}", t, 10 * np.exp(-0.4 * k * t) + 0.1 * rng.normal()) for i, k in enumerate(rate) for t in times]
     data = cl.Observations.from_frame(pd.DataFrame(rows, columns=["system", "time", "u"]))
-    run = Run(problem, data, Settings(chains=32, groups=2, iterations=800, settle=40, draws=20, extend=0))
+    run = Run(problem, data, Settings(chains=32, groups=2, iterations=800, tune=40, draws=20, extend=0))
     while not run.finished:
         run.advance()
     mean_k = np.exp(run.theta()[..., 0]).mean((0, 1))
@@ -128,7 +128,7 @@ def test_a_plan_keeps_what_was_asked_for(thin, chunk):
     plan = make_plan(Settings(draws=300, thin=thin, chunk=chunk), numbers=1000)
     assert plan.thin == thin
     assert 300 * thin <= plan.sample <= 1.2 * 300 * thin
-    assert plan.settle >= 2 * plan.sample_chunk
+    assert plan.tune >= 2 * plan.sample_chunk
 
 
 def test_a_plan_of_a_huge_fleet_stores_what_fits():
@@ -141,7 +141,7 @@ def test_learning_that_diverges_steps_back_and_gives_up():
     problem, times = decay(lambda t, s, p, f: (-p.k * s.u - f(s.u),)), [0.5, 1.0, 2.0, 3.0]
     rows = [(name, t, 10 * np.exp(-t)) for name in "ab" for t in times]
     data = cl.Observations.from_frame(pd.DataFrame(rows, columns=["system", "time", "u"]))
-    options = {"chains": 8, "groups": 1, "iterations": 20, "chunk": 10, "settle": 0, "draws": 5}
+    options = {"chains": 8, "groups": 1, "iterations": 20, "chunk": 10, "tune": 0, "draws": 5}
     run = Run(problem, data, Settings(**options, learning_rate=3e38))
     weights = jax.device_get(run.state.law.weights)
     for setbacks in (1, 2, 3):

@@ -83,13 +83,13 @@ def test_restored_history_keeps_its_phases_apart(tmp_path, fresh, monkeypatch):
     def entry(phase, first, count):
         return {"phase": np.full(count, phase), "iteration": first + np.arange(count), "loglik": np.zeros(count)}
 
-    monkeypatch.setattr(fresh, "history", [entry("learn", 0, 3), entry("learn", 3, 3), entry("settle", 6, 2)])
+    monkeypatch.setattr(fresh, "history", [entry("learn", 0, 3), entry("learn", 3, 3), entry("tune", 6, 2)])
     monkeypatch.setattr(fresh, "began", fresh.began - 100.0)
     store(fresh, tmp_path)
     monkeypatch.setattr(fresh, "began", fresh.began + 100.0)
     began = fresh.began
     restore(fresh, tmp_path)
-    assert [(h["phase"][0], len(h["loglik"])) for h in fresh.history] == [("learn", 6), ("settle", 2)]
+    assert [(h["phase"][0], len(h["loglik"])) for h in fresh.history] == [("learn", 6), ("tune", 2)]
     assert began - fresh.began > 99  # seconds count from the first start
 
 

@@ -39,7 +39,7 @@ KERNELS = [
     DifferentialEvolution(SHARED),
     MultiTry(SHARED),
 ]
-SMALL = {"chains": 16, "groups": 2, "iterations": 4, "settle": 4, "draws": 4, "thin": 1, "extend": 0, "chunk": 4}
+SMALL = {"chains": 16, "groups": 2, "iterations": 4, "tune": 4, "draws": 4, "thin": 1, "extend": 0, "chunk": 4}
 
 
 def decay(**options):

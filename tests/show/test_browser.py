@@ -303,11 +303,13 @@ def test_key_figures_are_explained_on_a_phone(view, tmp_path):
 
 
 def test_no_line_of_the_verdict_ends_within_an_option(view, tmp_path):
-    lines = [f"{'so ' * count}raise --iterations (now 3), or `closura resume --exact`." for count in range(30)]
+    lines = [
+        f"{'so ' * count}raise --iterations (now 3), or `closura resume --delayed-acceptance`." for count in range(30)
+    ]
     probe = """
     return { heights: all(".verdict .whole").map((node) => node.getClientRects().length), words: one(".verdict li").textContent,
       code: one(".verdict code").textContent };"""
     seen, _ = opened(replace(view, verdict=["Not converged.", *lines]), tmp_path, probe)
     assert seen["heights"] == [1] * 60
     assert seen["words"] == lines[0].replace("`", "")
-    assert seen["code"] == "closura resume --exact"
+    assert seen["code"] == "closura resume --delayed-acceptance"

@@ -12,7 +12,7 @@ from closura.problems import mass_damper
 
 pytestmark = [pytest.mark.usefixtures("hardly_optimised"), pytest.mark.xdist_group("track")]
 
-SMALL = {"chains": 32, "iterations": 12, "settle": 8, "draws": 4, "thin": 1, "extend": 0, "chunk": 4, "devices": 1}
+SMALL = {"chains": 32, "iterations": 12, "tune": 8, "draws": 4, "thin": 1, "extend": 0, "chunk": 4, "devices": 1}
 TOTAL = 24
 
 

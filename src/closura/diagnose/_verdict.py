@@ -100,7 +100,7 @@ def _judge_end(verdict: Verdict, run: Run) -> None:
     elif not run.finished:
         doing = {
             "learn": "learning the closure" if run.laws else "warming up",
-            "settle": "settling",
+            "tune": "tuning",
             "sample": "sampling",
         }[run.phase]
         verdict.problems.append(
@@ -158,7 +158,7 @@ def _judge_surrogate(verdict: Verdict, settings: Settings, off: SurrogateError) 
         if off.worst > SURROGATE_LIMIT and not settings.corrected:
             verdict.remarks.append(
                 f"For system {off.system} the surrogate is off from the solver by {off.worst:.2f} times the noise (all: "
-                f"{error:.2f}): its parameters may be off. Raise --iterations, or sample with --exact."
+                f"{error:.2f}): its parameters may be off. Raise --iterations, or sample with --delayed-acceptance."
             )
         return
     size = f"{error:.2f} times the noise" if np.isfinite(error) else "beyond all numbers"
@@ -170,7 +170,7 @@ def _judge_surrogate(verdict: Verdict, settings: Settings, off: SurrogateError) 
         return
     verdict.problems.append(
         f"The surrogate is off from the solver by {size} at posterior draws (should be below {SURROGATE_LIMIT}): raise "
-        "--iterations, or inner_steps; sample with --exact, which corrects it by the solver; or use --forward solver."
+        "--iterations, or inner_steps; sample with --delayed-acceptance, which corrects it by the solver; or use --forward solver."
     )
 
 
@@ -246,7 +246,7 @@ def _judge_learning(verdict: Verdict, run: Run) -> None:
     }
     temperature = np.concatenate([np.zeros(0), *(entry["temperature"] for entry in entries)])
     # At its end a surrogate learns alone: what rises there is not the law's doing.
-    alone = run.settings.polish if run.network is not None else 0.0
+    alone = run.settings.surrogate_finetune if run.network is not None else 0.0
     last = slice(int(0.7 * (1 - alone) * len(temperature)), int((1 - alone) * len(temperature)))
     whole = temperature[last] >= 1
     usable = np.all([whole, *(np.isfinite(values[last]) for values in series.values())], axis=0)
@@ -268,7 +268,9 @@ def _say_unjudged(verdict: Verdict, settings: Settings, whole: np.ndarray, usabl
     if len(whole) < LEARNING_LEAST:
         advice.append(f"raise --iterations (now {settings.iterations})")
     if not whole.all():
-        advice.append(f"lower --set warmup (now {settings.warmup:g}: the likelihood was tempered nearly to the end)")
+        advice.append(
+            f"lower --set tempering (now {settings.tempering:g}: the likelihood was tempered nearly to the end)"
+        )
     if (whole & ~usable).any():
         advice.append(f"where the likelihood was not finite, {MAKE_SOLVABLE}")
     verdict.problems.append(

@@ -1,7 +1,7 @@
 """A fit in progress: `Run.advance` is called until `Run.finished`.
 
 learn    law and chains together, likelihood tempered in              (iterations)
-settle   law frozen; preconditioner and step sizes find their place   (settle)
+tune     law frozen; preconditioner and step sizes find their place   (tune)
 sample   everything frozen; these draws are the posterior             (draws x thin)
 """
 
@@ -119,11 +119,11 @@ class Run:
     def phase(self) -> str:
         if self.iteration < self.plan.learn:
             return "learn"
-        return "settle" if self.iteration < self.plan.learn + self.plan.settle else "sample"
+        return "tune" if self.iteration < self.plan.learn + self.plan.tune else "sample"
 
     @property
     def total(self) -> int:
-        return self.plan.learn + self.plan.settle + self.plan.sample * (1 + self.extended)
+        return self.plan.learn + self.plan.tune + self.plan.sample * (1 + self.extended)
 
     @property
     def finished(self) -> bool:
@@ -166,7 +166,7 @@ class Run:
         if phase == "sample":
             self.chunks.append(jax.tree.map(np.asarray, draws))
             self._extend_if_needed()
-        elif self.phase == "settle":  # after the last chunk of settling nothing changes any more
+        elif self.phase == "tune":  # after the last chunk of tuning nothing changes any more
             # Draws of a whole chunk make a smoother preconditioner than one moment of the ensemble.
             pooled = jax.tree.map(lambda a: jnp.moveaxis(a, 0, 1).reshape(a.shape[1], -1, *a.shape[3:]), draws)
             self._tune(self.state.chains._replace(**pooled._asdict()))

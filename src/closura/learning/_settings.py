@@ -1,6 +1,7 @@
 """Everything a run can be told, with its default and a line of help; read from Python, YAML or the command line."""
 
 import difflib
+import warnings
 from collections.abc import Mapping
 from typing import Any, Literal, TypeVar
 
@@ -45,8 +46,8 @@ class Given(BaseModel):
     preconditioner: Literal["ensemble"] | None = Field("ensemble", description="ensemble covariance, or none")
     metropolis: bool = Field(True, description="accept or reject proposals; false leaves the discretisation error in")
     iterations: int = Field(1500, ge=1, description="iterations that learn the closure while sampling")
-    warmup: float = Field(0.4, ge=0, le=1, description="part of those over which the likelihood is tempered in")
-    settle: int = Field(
+    tempering: float = Field(0.4, ge=0, le=1, description="part of those over which the likelihood is tempered in")
+    tune: int = Field(
         200, ge=0, description="iterations with the closure frozen that tune preconditioner and step size"
     )
     draws: int = Field(300, ge=1, description="draws kept from each chain")
@@ -62,14 +63,16 @@ class Given(BaseModel):
     inner_steps: int = Field(8, ge=1, description="steps of the surrogate in an iteration")
     batch: int = Field(256, ge=1, description="draws in one step of the surrogate")
     replay: int = Field(16, ge=1, description="recent draws of all systems each group keeps to train the surrogate on")
-    newcomers: int = Field(
+    replay_prior_draws: int = Field(
         0, ge=0, description="draws of all systems from the current population each group adds to them in an iteration"
     )
     surrogate_rate: float = Field(
         2e-3, gt=0, description="first learning rate of the surrogate, decaying to a fiftieth"
     )
-    head_start: float = Field(0.0, ge=0, lt=1, description="first part of learning, in which only the surrogate learns")
-    polish: float = Field(
+    surrogate_warmup: float = Field(
+        0.0, ge=0, lt=1, description="first part of learning, in which only the surrogate learns"
+    )
+    surrogate_finetune: float = Field(
         0.15, ge=0, lt=1, description="last part of learning, in which only the surrogate still learns"
     )
     network: dict[str, Any] = Field(
@@ -78,7 +81,7 @@ class Given(BaseModel):
     hypergradient: Literal["adjoint", "unrolled", "implicit"] = Field(
         "adjoint", description="slope of the law: the solver's, through the surrogate's steps, or through its minimum"
     )
-    exact: bool = Field(
+    delayed_acceptance: bool = Field(
         False, description="correct a surrogate by the solver while sampling, so that draws are of the exact posterior"
     )
     sampler: tuple[Any, ...] | None = Field(
@@ -86,6 +89,11 @@ class Given(BaseModel):
     )
     chunk: int = Field(50, ge=1, description="iterations compiled into one call; progress shows after each")
     devices: int | None = Field(None, ge=1, description="devices to spread the groups over (default: all that fit)")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _old_names(cls, values: Any) -> Any:
+        return current_names(values) if isinstance(values, dict) else values
 
     @field_validator("sampler")
     @classmethod
@@ -117,19 +125,21 @@ class Settings(Given):
     @property
     def corrected(self) -> bool:
         """Is there anything to correct?"""
-        return self.exact and self.forward != "solver"
+        return self.delayed_acceptance and self.forward != "solver"
 
     @model_validator(mode="after")
     def _check_exact(self) -> "Settings":
         if self.corrected and not self.metropolis:
-            raise ValueError("exact=True corrects by accepting and rejecting, which metropolis=False forbids; drop one")
+            raise ValueError(
+                "delayed_acceptance=True corrects by accepting and rejecting, which metropolis=False forbids; drop one"
+            )
         return self
 
     @model_validator(mode="after")
     def _check_parts(self) -> "Settings":
-        if self.head_start + self.polish >= 1:
+        if self.surrogate_warmup + self.surrogate_finetune >= 1:
             raise ValueError(
-                f"head_start={self.head_start:g} and polish={self.polish:g} leave the law nothing of learning; lower them"
+                f"surrogate_warmup={self.surrogate_warmup:g} and surrogate_finetune={self.surrogate_finetune:g} leave the law nothing of learning; lower them"
             )
         return self
 
@@ -186,22 +196,30 @@ _FIELD = {"chains": 32, "groups": 2, "gradient_chains": 2, "iterations": 600, "e
 _OPERATOR = _FIELD | {"chains": 24, "batch": 8, "inner_steps": 16, "surrogate_rate": 5e-3, "network": {"width": 16}}
 _FIELDS: dict[str, dict[str, Any]] = {
     "basis": _FIELD | {"batch": 32, "inner_steps": 16, "surrogate_rate": 5e-3},
-    "solver": _FIELD | {"chains": 24, "settle": 100, "draws": 200},
+    "solver": _FIELD | {"chains": 24, "tune": 100, "draws": 200},
     "fno-supervised": _OPERATOR,
-    "fno-physics": _OPERATOR | {"head_start": 0.15},
+    "fno-physics": _OPERATOR | {"surrogate_warmup": 0.15},
     "pinn": _FIELD
-    | {"batch": 16, "inner_steps": 16, "surrogate_rate": 2e-3, "iterations": 800, "warmup": 0.3}
-    | {"head_start": 0.2, "polish": 0.35},
+    | {"batch": 16, "inner_steps": 16, "surrogate_rate": 2e-3, "iterations": 800, "tempering": 0.3}
+    | {"surrogate_warmup": 0.2, "surrogate_finetune": 0.35},
 }
 # A law that drives an evolution is many times as large as it must be to matter: it has further to go.
-_EVOLUTIONS = {kind: chosen | {"learning_rate": 1e-2, "warmup": 0.2} for kind, chosen in _FIELDS.items()}
+_EVOLUTIONS = {kind: chosen | {"learning_rate": 1e-2, "tempering": 0.2} for kind, chosen in _FIELDS.items()}
 # While an operator knows nothing, it leads chains and with them the law astray.
-_EVOLUTIONS["fno-supervised"] |= {"head_start": 0.15, "iterations": 1000}
+_EVOLUTIONS["fno-supervised"] |= {"surrogate_warmup": 0.15, "iterations": 1000}
 
 
 # The runs of the paper (its appendix A), by problem; problems it does not have get those of its first.
-_PAPER = {"groups": 1, "blocks": "joint", "covariance": "self", "iterations": 9000, "warmup": 0.0, "settle": 0}
-_PAPER |= {"draws": 1000, "thin": 1, "extend": 0, "gradient_chains": 200, "polish": 0.0, "replay": 1, "batch": 20}
+_PAPER = {"groups": 1, "blocks": "joint", "covariance": "self", "iterations": 9000, "tempering": 0.0, "tune": 0}
+_PAPER |= {
+    "draws": 1000,
+    "thin": 1,
+    "extend": 0,
+    "gradient_chains": 200,
+    "surrogate_finetune": 0.0,
+    "replay": 1,
+    "batch": 20,
+}
 _PAPER |= {"hypergradient": "unrolled", "learning_rate": 5e-4, "surrogate_rate": 5e-4}
 _FNO = _PAPER | {"network": {"width": 32, "modes": 16, "depth": 4}}
 _PINN = _PAPER | {"network": {"width": 64, "depth": 5, "hard": False}, "inner_steps": 20}
@@ -221,11 +239,33 @@ PAPER: dict[str, dict[str, dict[str, Any]]] = {
 }
 
 
+RENAMED = {
+    "warmup": "tempering",
+    "settle": "tune",
+    "exact": "delayed_acceptance",
+    "polish": "surrogate_finetune",
+    "head_start": "surrogate_warmup",
+    "newcomers": "replay_prior_draws",
+}
+
+
+def current_names(values: dict[str, Any]) -> dict[str, Any]:
+    """Settings under the names of version 0.1 are taken, with a note."""
+    for old in values.keys() & RENAMED.keys():
+        if RENAMED[old] in values:
+            raise SettingsError(f"{old} is called {RENAMED[old]} now, and both are given; drop {old}")
+        warnings.warn(
+            f"setting {old} is called {RENAMED[old]} now; the old name still works", FutureWarning, stacklevel=4
+        )
+    return {RENAMED.get(name, name): value for name, value in values.items()}
+
+
 def make_settings(values: dict[str, Any], problem: Problem | None = None) -> Settings:
     """Settings from keys and values, or one message that names each bad key and what it is for.
 
     What is not given has the default that suits problem and forward model, in the preset asked for.
     """
+    values = current_names(values)
     preset, axes = str(values.get("preset") or "default"), () if problem is None else problem.axes
     # In the plane and in time a solver takes hours where a surrogate takes minutes.
     usual = "basis" if len(axes) > 2 and preset == "default" else "solver"

@@ -163,8 +163,8 @@ def pick(keys: GroupKeys, setup: Setup, posterior: Posterior, chains: Chains) ->
     count = max(1, settings.gradient_chains // settings.groups)
     theta, sound, log_sigma = neighbours(keys, (chains.theta, sound, chains.log_sigma), count)
     members = chains.theta[:, :0]
-    if settings.newcomers:
-        held, phi = neighbours(per_group(keys, 1), (chains.theta, chains.phi), settings.newcomers)
+    if settings.replay_prior_draws:
+        held, phi = neighbours(per_group(keys, 1), (chains.theta, chains.phi), settings.replay_prior_draws)
         members = _members(per_group(keys, 2), population, held, phi)
     return Picked(jnp.where(sound[..., None], theta, population.mean), sound, log_sigma, members)
 
