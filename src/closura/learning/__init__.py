@@ -13,6 +13,7 @@ from ._settings import Given as Given
 from ._settings import Settings as Settings
 from ._settings import SettingsError as SettingsError
 from ._settings import checked as checked
+from ._settings import current_names as current_names
 from ._settings import help_of as help_of
 from ._settings import make_settings as make_settings
 from ._settings import unknown as unknown
