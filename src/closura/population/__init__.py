@@ -1,6 +1,5 @@
 """Populations: p(phi) and p(theta | phi)."""
 
-from ._correlation import correlation_factor as correlation_factor
 from ._correlation import correlations as correlations
 from ._population import TRIES as TRIES
 from ._population import Correlated as Correlated

@@ -62,16 +62,7 @@ def traces_of(run: Run, truth: Truth | None) -> list[TraceView]:
 
 
 def _observations(run: Run) -> pd.DataFrame:
-    data, family = run.data, run.setup.exact.family
-    systems, places = np.nonzero(data.mask)
-    value, sigma = data.value[systems, places], run.sigma()[systems, places]
-    return pd.DataFrame(
-        {
-            "system": np.array(data.systems)[systems],
-            **dict(zip(data.axes, data.place[systems, places].T)),
-            "quantity": np.array(data.quantities)[data.quantity[systems, places]],
-            "value": value,
-            "sigma": sigma,
-            **dict(zip(("low", "high"), family.ends(value, sigma))),
-        }
-    )
+    """The data, with the size of the noise where it was inferred, and the ends of error bars."""
+    rows, sigma = run.data.rows(), run.sigma()[run.data.mask]
+    low, high = run.setup.exact.family.ends(rows["value"].to_numpy(), sigma)
+    return rows.assign(sigma=sigma, low=low, high=high)
