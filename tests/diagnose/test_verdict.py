@@ -35,7 +35,7 @@ def make_run(**changes):
         "chunks": [np.zeros(1)],
         "history": [learned(np.full(200, -10.0)), sampled],
         "laws": {"f": SimpleNamespace(network=None)},
-        "chains": SimpleNamespace(log_step=np.zeros((4, 3))),
+        "blocks": 3,
         "nonfinite": 0,
         "law_steps": 10**6,
         "diverged": None,

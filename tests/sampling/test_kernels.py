@@ -165,7 +165,7 @@ def test_the_joint_block_moves_everything():
     run._refresh()
     kernel = run.setup.sweep[0]
     assert isinstance(kernel.blocks, JointBlock)
-    posterior, before = run.posterior, run.state.chains
+    posterior, before = dataclasses.replace(run.posterior, temperature=1e-3), run.state.chains
     position = kernel.blocks.split(before)
     assert position.shape[-1] == 3 * 2 + 4
     back = kernel.blocks.join(before, position)

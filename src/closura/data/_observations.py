@@ -197,6 +197,15 @@ class Observations:
             raise DataError(f"{what}. Check the unit of {axis}, remove these lines, or widen the {extent.split()[0]}")
         return np.clip(at, *span)
 
+    def rows(self) -> pd.DataFrame:
+        """A row an observation, in the order of the arrays: names of system and quantity, place, value, sigma."""
+        flat = self._flat()
+        named = {
+            "system": np.array(self.systems)[flat["system"]],
+            "quantity": np.array(self.quantities)[flat["quantity"]],
+        }
+        return flat.assign(**named)
+
     def _flat(self) -> pd.DataFrame:
         arrays = {name: getattr(self, name)[self.mask] for name in ("quantity", "value", "sigma")}
         places = dict(zip(self.axes, self.place[self.mask].T))

@@ -73,9 +73,9 @@ def odd_steps(log_step: np.ndarray, blocks: Sequence[str], preconditioned: bool)
 
     With a preconditioner all steps are in one unit, and about 1; without, only those of one block can be compared.
     """
-    usual = np.broadcast_to(np.median(log_step, axis=0), log_step.shape)
+    usual = np.broadcast_to(np.nanmedian(log_step, axis=0), log_step.shape)
     if preconditioned:
-        usual = np.full(log_step.shape, np.clip(np.median(log_step), *np.log(STEP_RANGE)))
+        usual = np.full(log_step.shape, np.clip(np.nanmedian(log_step), *np.log(STEP_RANGE)))
     away = np.where(np.isnan(log_step), np.inf, np.abs(log_step - usual))
     said = []
     for at in sorted(map(tuple, np.argwhere(away > np.log(STEP_RATIO))), key=lambda at: -away[at]):

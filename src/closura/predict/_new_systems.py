@@ -240,14 +240,5 @@ class Newcomers:
 def view_of(
     problem: Problem, data: Observations, after: pd.DataFrame, before: pd.DataFrame | None, titles: list[str]
 ) -> Forecast:
-    systems, places = np.nonzero(data.mask)
-    observed = pd.DataFrame(
-        {
-            "system": np.array(data.systems)[systems],
-            **dict(zip(data.axes, data.place[systems, places].T)),
-            "quantity": np.array(data.quantities)[data.quantity[systems, places]],
-            "value": data.value[systems, places],
-        }
-    )
     grid = problem.points, problem.shape, problem.triangles
-    return Forecast(problem.axes, data.systems, problem.observed, after, before, observed, titles, *grid)
+    return Forecast(problem.axes, data.systems, problem.observed, after, before, data.rows(), titles, *grid)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,6 @@ from typing import Any
 import jax
 import jax.random as jr
 import numpy as np
-import yaml
 
 from ..equations import ProblemError
 from ..learning import Draws, Run, State
@@ -63,15 +63,12 @@ def restore(run: Run, folder: Path) -> None:
 
 
 def _other_version(folder: Path) -> ProblemError:
-    try:
-        about = yaml.safe_load((folder / "config.yaml").read_text("utf-8"))["about"]
-        written = f"closura {about['versions']['closura']}"
-    except (OSError, yaml.YAMLError, KeyError, TypeError):
-        written = "another version of closura"
-    again = f"closura fit --config {folder / 'config.yaml'} --out {folder} --overwrite"
+    config = folder / "config.yaml"
+    stamp = re.search(r"\bclosura: (\S+)", config.read_text("utf-8")) if config.is_file() else None
+    written = f"closura {stamp[1]}" if stamp else "another version of closura"
     return ProblemError(
         f"the checkpoint in {folder} was written by {written}, and this version cannot continue it; finish that run with the "
-        f"version that began it, or start again with `{again}`"
+        f"version that began it, or start again with `closura fit --config {config} --out {folder} --overwrite`"
     )
 
 

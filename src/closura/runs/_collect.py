@@ -30,20 +30,8 @@ from ._view_parts import surrogate_apart, view_parts
 
 EMPTY_HISTORY = ("iteration", "acceptance", "loglik", "temperature", "step_size", "phase")
 # Names the posterior needs for itself.
-TAKEN = (
-    "mu",
-    "tau",
-    "sigma",
-    "correlation",
-    "shift",
-    "effect",
-    "quantity",
-    "chain",
-    "draw",
-    "system",
-    "parameter",
-    "other",
-)
+TAKEN: tuple[str, ...] = ("mu", "tau", "sigma", "correlation", "shift", "effect", "quantity")
+TAKEN += ("chain", "draw", "system", "parameter", "other")
 
 
 def check_names(problem: Problem) -> None:
@@ -83,8 +71,8 @@ def collect(run: Run, truth: Truth | None = None, context: Mapping[str, Any] | N
     verdict = judge(run, found)
     if verdict.converged and run.laws:
         verdict.remarks += confounded(run)
-    metrics = metrics_of(run, truth, paths, surrogate.figures, context.get("data_seed"))
-    metrics |= verdict_metrics(run, verdict, found.convergence, found.chi_square, found.outside)
+    metrics = metrics_of(run, truth, paths, context.get("data_seed"))
+    metrics |= verdict_metrics(run, verdict, found, surrogate.figures)
     laws = _laws(run, visited)
     tree = posterior_tree(run, replicas.dataset())
     table = summarise(tree, parameters, found.convergence)

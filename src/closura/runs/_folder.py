@@ -31,27 +31,9 @@ from ._result import Result
 LEAST_FREE = 50e6
 VERSIONS = ("closura", "jax", "jaxlib", "equinox", "optax", "diffrax", "numpy", "xarray")
 # config.yaml is moved into place first and taken away last: by it a folder is known to be a run.
-FILES: tuple[str, ...] = (
-    "config.yaml",
-    "problem.py",
-    "data.csv",
-    "inputs.csv",
-    "truth.csv",
-    "posterior.nc",
-    "closure.csv",
-    WEIGHTS,
-    FACTS,
-    "surrogate.eqx",
-)
-FILES += (
-    "history.parquet",
-    "summary.csv",
-    "checks.csv",
-    *(f"figures/{name}.png" for name in FIGURE_NAMES),
-    "report.html",
-    "metrics.json",
-    IDS,
-)
+FILES: tuple[str, ...] = ("config.yaml", "problem.py", "data.csv", "inputs.csv", "truth.csv", "posterior.nc")
+FILES += ("closure.csv", WEIGHTS, FACTS, "surrogate.eqx", "history.parquet", "summary.csv", "checks.csv")
+FILES += (*(f"figures/{name}.png" for name in FIGURE_NAMES), "report.html", "metrics.json", IDS)
 HIDDEN = (PARTIAL, ASIDE)
 
 

@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ..diagnose import Trajectories, Truth, Verdict, closure_mse, closure_mse_visited, theta_scores
+from ..diagnose import Evidence, Trajectories, Truth, Verdict, closure_mse, closure_mse_visited, theta_scores
 from ..learning import Run
-from ..sampling import Convergence
 
 Metrics = dict[str, Any]
 CHAINS = {
@@ -21,12 +20,9 @@ CHAINS = {
 }
 
 
-def metrics_of(
-    run: Run, truth: Truth | None, paths: Trajectories, figures: Mapping[str, float | None], data_seed: int | None
-) -> Metrics:
-    """What was run, how well it did, and what it took; `figures` are those of the surrogate."""
-    settings, laws = run.settings, run.laws
-    seconds = time.perf_counter() - run.began
+def metrics_of(run: Run, truth: Truth | None, paths: Trajectories, data_seed: int | None) -> Metrics:
+    """What was run, how well it did, and what it took."""
+    settings, laws, seconds = run.settings, run.laws, time.perf_counter() - run.began
     return {
         "problem": run.problem.name,
         "forward": settings.forward,
@@ -45,22 +41,20 @@ def metrics_of(
         "seconds_compile": run.seconds_compile,
         "seconds_per_iteration": (seconds - run.seconds_compile) / max(1, run.iteration),
         "peak_rss_mb": _peak_memory(),
-        **{name: number(value) for name, value in figures.items()},
     }
 
 
-def verdict_metrics(
-    run: Run, verdict: Verdict, check: Convergence, chi_square: float, outside: Mapping[str, float]
-) -> Metrics:
-    """What a verdict is made of, and what it says."""
+def verdict_metrics(run: Run, verdict: Verdict, found: Evidence, surrogate: Mapping[str, float | None]) -> Metrics:
+    """What a verdict is made of, and what it says; `surrogate` are figures of its own."""
     return {
+        **{name: number(value) for name, value in surrogate.items()},
         "converged": verdict.converged,
         "finished": run.finished,
         "diverged": run.diverged,
         "warnings": [*verdict.problems, *verdict.remarks],
-        **{key: number(check.worst(figure).value) for key, figure in CHAINS.items()},
-        "residual_chi_square": number(chi_square),
-        "outside_table": dict(outside),
+        **{key: number(found.convergence.worst(figure).value) for key, figure in CHAINS.items()},
+        "residual_chi_square": number(found.chi_square),
+        "outside_table": dict(found.outside),
     }
 
 

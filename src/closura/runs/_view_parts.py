@@ -65,19 +65,10 @@ def traces_of(run: Run, truth: Truth | None) -> list[TraceView]:
 
 
 def _observations(run: Run) -> pd.DataFrame:
-    data, noise = run.data, run.setup.exact.noise
-    systems, places = np.nonzero(data.mask)
-    value, sigma = data.value[systems, places], run.sigma()[systems, places]
-    return pd.DataFrame(
-        {
-            "system": np.array(data.systems)[systems],
-            **dict(zip(data.axes, data.place[systems, places].T)),
-            "quantity": np.array(data.quantities)[data.quantity[systems, places]],
-            "value": value,
-            "sigma": sigma,
-            **dict(zip(("low", "high"), noise.interval(value, sigma))),
-        }
-    )
+    """The data, with the size of the noise where it was inferred, and the ends of error bars."""
+    rows, sigma = run.data.rows(), run.sigma()[run.data.mask]
+    low, high = run.setup.exact.noise.interval(rows["value"].to_numpy(), sigma)
+    return rows.assign(sigma=sigma, low=low, high=high)
 
 
 def surrogate_apart(run: Run, fit: np.ndarray | None, paths: Trajectories) -> np.ndarray | None:

@@ -16,11 +16,7 @@ from ._view import ClosureView, View, evenly, normal_density
 
 MISSING = 65535
 ROOM = 2_500_000  # bytes that draws, or fits, of all systems together may take
-DRAWS, CURVE, SIDE = (
-    (40, 200),
-    (60, 400),
-    (16, 64),
-)  # least and most: draws of a chain, points of a curve, of a field's side
+DRAWS, CURVE, SIDE = (40, 200), (60, 400), (16, 64)  # least and most: draws of a chain, points of a curve, of a side
 HISTORY = 600
 COLOURS = {"fit": BLUE, "data": ORANGE, "truth": BLACK, "quiet": GREY, "surrogate": GREEN, "chosen": "#C65F9C"}
 COURSE = {
