@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from closura import MLP, Known
 from closura.diagnose import Remark, SurrogateError, judge
 from closura.learning import Settings
 from closura.problems import mass_damper
@@ -32,7 +33,7 @@ def make_run(**changes):
         "total": 1000,
         "theta_draws": [np.zeros(1)],
         "history": [learned(np.full(200, -10.0)), sampled],
-        "laws": {"f": SimpleNamespace(network=None)},
+        "laws": {"f": SimpleNamespace(spec=MLP())},
         "chains": SimpleNamespace(log_step=np.zeros((4, 3))),
         "nonfinite": 0,
         "law_steps": 10**6,
@@ -122,7 +123,7 @@ def test_stopped_while_sampling():
     assert "R-hat is 1.200" in given.problems[1]
 
 
-NOTHING_TO_LEARN = [{}, {"f": SimpleNamespace()}]
+NOTHING_TO_LEARN = [{}, {"f": SimpleNamespace(spec=Known(np.sin))}]
 
 
 def rising(rise):
