@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from closura import MLP, Known
 from closura.diagnose import Evidence, Remark, SurrogateError, judge
 from closura.diagnose._chains import odd_steps, repeated_draws
 from closura.learning import Run, Settings
@@ -34,7 +35,7 @@ def make_run(**changes):
         "total": 1000,
         "chunks": [np.zeros(1)],
         "history": [learned(np.full(200, -10.0)), sampled],
-        "laws": {"f": SimpleNamespace(network=None)},
+        "laws": {"f": SimpleNamespace(spec=MLP())},
         "blocks": 3,
         "nonfinite": 0,
         "law_steps": 10**6,
@@ -139,7 +140,7 @@ def test_stopped_while_sampling():
     assert "R-hat is 1.200" in given.problems[1]
 
 
-NOTHING_TO_LEARN = [{}, {"f": SimpleNamespace()}]
+NOTHING_TO_LEARN = [{}, {"f": SimpleNamespace(spec=Known(np.sin))}]
 
 
 def rising(rise):

@@ -87,6 +87,27 @@ def test_every_chain_has_a_law_of_its_own():
     assert float(gradient.constants["a"]) == 1.5
 
 
+class OwnNetwork(cl.MLP):
+    """Nothing learns these yet; their tables are filled chain by chain all the same."""
+
+    per_chain = True
+
+
+def test_tables_of_every_chain():
+    spec = {"f": OwnNetwork(width=8, depth=1, increasing=True)}
+    laws = build(spec, jr.key(0), {"f": unit_scaling(1)}, (2, 3))
+    views = prepare(laws, {"f": span(-2.0, 2.0)}, leading=2)
+    each = jax.vmap(jax.vmap(lambda f: f(0.7), chain_axes(views)["f"]))(views["f"])
+    assert len(np.unique(each)) == 6
+    weights, rest = eqx.partition(laws["f"], eqx.is_array)
+    one = eqx.combine(jax.tree.map(lambda w: w[1, 2], weights), rest)
+    assert float(each[1, 2]) == pytest.approx(float(one.prepare(span(-2.0, 2.0))(0.7)), rel=1e-5)
+    flat = eqx.combine(jax.tree.map(lambda w: w.reshape(-1, *w.shape[2:]), weights), rest)
+    found = Law("f", flat, ("v",), support_of(visits(1)))
+    np.testing.assert_allclose(found.draws(0.7), each.ravel(), rtol=1e-3)
+    assert found(0.7) == pytest.approx(found.draws(0.7).mean())
+
+
 def test_one_of_them_alone_is_drawn_by_its_key():
     one = OWN.build(jr.key(7), unit_scaling(1))
     assert eqx.tree_equal(one.constants, jax.tree.map(jnp.asarray, drawn(jr.key(7))))

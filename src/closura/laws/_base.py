@@ -91,7 +91,7 @@ class AbstractLaw(SolverLaw):
         """What learning moves; a PyTree without leaves where the law is given."""
 
     @abc.abstractmethod
-    def with_weights(self, weights: PyTree[Array]) -> "AbstractLaw":
+    def with_weights(self, weights: PyTree) -> "AbstractLaw":
         """The same law with these in the place of `weights`."""
 
 

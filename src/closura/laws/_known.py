@@ -57,5 +57,5 @@ class KnownLaw(AbstractLaw):
     def weights(self) -> None:
         return None
 
-    def with_weights(self, weights: PyTree[Array]) -> "KnownLaw":
+    def with_weights(self, weights: PyTree) -> "KnownLaw":
         return self

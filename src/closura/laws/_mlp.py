@@ -200,7 +200,7 @@ class NetworkLaw(AbstractLaw):
     def weights(self) -> PyTree[Array]:
         return eqx.filter(self.network, eqx.is_inexact_array)
 
-    def with_weights(self, weights: PyTree[Array]) -> "NetworkLaw":
+    def with_weights(self, weights: PyTree) -> "NetworkLaw":
         return eqx.tree_at(lambda law: law.network, self, eqx.combine(weights, self.network))
 
     def dense(self) -> Dense:
