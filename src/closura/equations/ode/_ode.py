@@ -48,8 +48,8 @@ class ODE:
     - `integrator`: `RK4()` unless said, `Leapfrog()` or `Adaptive(...)`.
     - `sigma`: size of the noise where the data do not state their own (one number, or a mapping by quantity). Left out, or
       given as a prior `LogNormal(...)`, it is inferred.
-    - `noise`: "normal" by default, "lognormal" (in proportion to what is observed), "student" (with outliers), or a family
-      of your own, an instance of a class derived from `Noise`.
+    - `noise`: the family of the noise, "normal" by default, "lognormal" (in proportion to what is observed), "student" (with
+      outliers) or another name (docs/problem.md), or an instance of a class of your own derived from `Noise`.
     - `covariates`: parameter -> column(s) of the table, one number a system, that shift its population mean.
     - `name`: of the problem, in reports and folders.
     """

@@ -170,20 +170,8 @@ class Noise(abc.ABC):
         log_scale: Float[Array, "chain quantity"],
         temperature: Float[Array, ""] | float = 1.0,
     ) -> Float[Array, "chain quantity"]:
-        """Draw the log scale of every quantity given predictions, the likelihood to the power of `temperature`."""
-        drawn = self._draw_scale(key, prior, measured, stats, log_scale, temperature)
-        return jnp.where(np.array(prior.free), drawn, log_scale)
-
-    def _draw_scale(
-        self,
-        key: PRNGKeyArray,
-        prior: NoisePrior,
-        measured: Measured,
-        stats: ResidualStats,
-        log_scale: Float[Array, "chain quantity"],
-        temperature: Float[Array, ""] | float,
-    ) -> Float[Array, "chain quantity"]:
-        """By slice sampling; quantities are independent of each other."""
+        """Draw the log scale of every quantity given predictions, the likelihood to the power of `temperature`; by default by
+        slice sampling, quantities being independent of each other."""
         (uniform,) = uniforms(key, (*log_scale.shape, NUMBERS))
         count = temperature * jnp.sum(measured.counts, axis=0)
         # A few times as wide as so many observations leave open.
@@ -202,7 +190,7 @@ class Noise(abc.ABC):
 
             return jnp.stack([one(quantity) for quantity in range(len(current))])
 
-        return jax.vmap(one_chain)(uniform, log_scale, stats._replace(gradient=None))
+        return prior.keep(jax.vmap(one_chain)(uniform, log_scale, stats._replace(gradient=None)), log_scale)
 
     # The data, in NumPy -----------------------------------------------------------------------------------------------
 

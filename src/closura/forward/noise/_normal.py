@@ -39,8 +39,8 @@ class Normal(ResidualNoise):
 
         return ndtri(level)
 
-    def standard_score(self, residual: np.ndarray) -> np.ndarray:
-        return residual
+    def quantile_residuals(self, y: np.ndarray, prediction: np.ndarray, scale: np.ndarray) -> np.ndarray:
+        return self.apart(y, prediction, scale)
 
     def _terms(
         self, measured: Measured, each: Float[Array, "*lead system observation"]
@@ -52,18 +52,19 @@ class Normal(ResidualNoise):
     def _log_scales(self, measured: Measured, log_scale: LogScale) -> Float[Array, "chain #system term"]:
         return log_scale[:, None] if log_scale.ndim == 2 else log_scale
 
-    def _draw_scale(
+    def gibbs_noise(
         self,
         key: PRNGKeyArray,
         prior: NoisePrior,
         measured: Measured,
         stats: ResidualStats,
         log_scale: Float[Array, "chain quantity"],
-        temperature: Float[Array, ""] | float,
+        temperature: Float[Array, ""] | float = 1.0,
     ) -> Float[Array, "chain quantity"]:
         """Exactly, like the variance of a population."""
         (uniform,) = uniforms(key, (*log_scale.shape, TRIES, 2))
         squares = temperature * jnp.sum(stats.value, axis=1)
         count = temperature * jnp.sum(measured.counts, axis=0)
         over_chains = jax.vmap(jax.vmap(draw_log_variance), in_axes=(0, 0, 0, None, None, None))
-        return 0.5 * over_chains(uniform, 2 * log_scale, squares, count, 2 * prior.mean, 4 * prior.variance)
+        drawn = 0.5 * over_chains(uniform, 2 * log_scale, squares, count, 2 * prior.mean, 4 * prior.variance)
+        return prior.keep(drawn, log_scale)

@@ -17,6 +17,12 @@ class NoisePrior(eqx.Module):
         """Log scales that standard normal numbers stand for."""
         return jnp.where(np.array(self.free), self.mean + jnp.sqrt(self.variance) * normal, 0.0)
 
+    def keep(
+        self, drawn: Float[Array, "*shape quantity"], log_scale: Float[Array, "*shape quantity"]
+    ) -> Float[Array, "*shape quantity"]:
+        """What was drawn, where it is free."""
+        return jnp.where(np.array(self.free), drawn, log_scale)
+
     def log_prior(self, log_scale: Float[Array, "*shape quantity"]) -> Float[Array, "*shape"]:
         away = (log_scale - self.mean) ** 2 / self.variance + jnp.log(2 * jnp.pi * self.variance)
         return jnp.sum(jnp.where(np.array(self.free), -0.5 * away, 0.0), axis=-1)

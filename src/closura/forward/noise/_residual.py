@@ -42,10 +42,6 @@ class ResidualNoise(Noise):
     @abc.abstractmethod
     def standard_quantile(self, level: np.ndarray) -> np.ndarray: ...
 
-    @abc.abstractmethod
-    def standard_score(self, residual: np.ndarray) -> np.ndarray:
-        """What is as unlikely, on its side of zero, under a standard normal."""
-
     @property
     @abc.abstractmethod
     def efficiency(self) -> float:
@@ -88,9 +84,6 @@ class ResidualNoise(Noise):
     def interval(self, prediction: np.ndarray, scale: np.ndarray, width: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
         middle = self.link(prediction)
         return self.unlink(middle - width * scale), self.unlink(middle + width * scale)
-
-    def quantile_residuals(self, y: np.ndarray, prediction: np.ndarray, scale: np.ndarray) -> np.ndarray:
-        return self.standard_score(self.apart(y, prediction, scale))
 
     def measurements(self, seed: int, prediction: np.ndarray, scale: np.ndarray) -> np.ndarray:
         # Quantiles are the same few for all that is predicted: they are computed once.

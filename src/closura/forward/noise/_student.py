@@ -46,7 +46,7 @@ class Student(ResidualNoise):
 
         return stdtrit(self.freedom, level)
 
-    def standard_score(self, residual: np.ndarray) -> np.ndarray:
-        from scipy.special import ndtri, stdtr
+    def cdf(self, y: np.ndarray, prediction: np.ndarray, scale: np.ndarray) -> np.ndarray:
+        from scipy.special import stdtr
 
-        return -np.sign(residual) * ndtri(stdtr(self.freedom, -np.abs(residual)))
+        return stdtr(self.freedom, self.apart(y, prediction, scale))
