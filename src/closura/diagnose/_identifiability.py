@@ -153,7 +153,7 @@ def _weakest(whole: np.ndarray, left: np.ndarray) -> list[np.ndarray]:
 
 
 def _words(run: Any, name: str, shapes: list[tuple[int, ...]], direction: np.ndarray, undo: np.ndarray) -> str:
-    inputs = run.problem.law_inputs()[name]
+    inputs = run.problem.law_input_names()[name]
     order = np.argsort(-np.abs(direction))
     main = [shapes[i] for i in order if abs(direction[i]) > 0.5] or [shapes[order[0]]]
     said = " and ".join(list(dict.fromkeys(_called(powers, inputs) for powers in main))[:2])

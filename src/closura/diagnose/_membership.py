@@ -29,7 +29,12 @@ from ..forward import Likelihood
 from ..learning import Stored
 
 LEVEL = 0.01  # false alarms in all; each question has half of it
-FEWEST, MOST, DEAR, TOTAL = 400, 1000, 256, 20_000  # simulated members of each newcomer; where solutions are dear
+FEWEST, MOST, EXPENSIVE, TOTAL = (
+    400,
+    1000,
+    256,
+    20_000,
+)  # simulated members of each newcomer; where solutions are expensive
 STEPS = 12  # of Levenberg and Marquardt
 FLOOR = 1e-3  # information, in population units, below which a direction counts as open
 BATCH = 512

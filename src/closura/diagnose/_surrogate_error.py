@@ -6,9 +6,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float
 
-from ..equations import Problem
-from ..forward import solve_many
+from ..equations import Equation, ForwardModel
+from ..forward import solve_systems
 from ..learning import Run
 from ._truth import Truth
 from ._verdict import SurrogateError
@@ -16,9 +17,13 @@ from ._verdict import SurrogateError
 FIGURES = ("surrogate_mse", "solver_mse", "surrogate_fit_mse", "surrogate_error", "surrogate_error_worst")
 
 
-def quantities(problem: Problem, theta: Any, states: Any) -> Any:
-    """Observed quantities of a solution on the grid, (quantity, point)."""
-    return problem.sensors.on_grid(theta, jnp.asarray(problem.points, float), states).T
+def quantities(
+    problem: Equation, theta: Float[Array, "draw system parameter"], states: Float[Array, "draw system point state"]
+) -> Float[Array, "draw system quantity point"]:
+    """Observed quantities of solutions on the grid."""
+    points = jnp.asarray(problem.points, float)
+    of_systems = jax.vmap(lambda t, s, k: problem.operator.on_grid(t, points, s, k).T)
+    return jax.vmap(of_systems, (0, 0, None))(theta, states, jnp.arange(theta.shape[1]))
 
 
 def spot_check(
@@ -30,21 +35,14 @@ def spot_check(
     - `surrogate_mse`: at the true parameters, against the true solution (as published): holds the law's error too
     - `solver_mse`: the same of the exact solver with the learned law
     """
-    network = run.network
-    if network is None:
+    seen, exact, network = run.setup.likelihood, run.setup.exact, run.network
+    if not seen.forward.approximate:
         return dict.fromkeys(FIGURES), None
-    seen, exact, draws = run.setup.likelihood, run.setup.exact, jnp.asarray(paths["draws"])
-    laws, sigma = run.views, run.sigma()
+    draws, laws, sigma = jnp.asarray(paths["draws"]), run.views, run.sigma()
 
     @eqx.filter_jit
-    def on_grid(network: Any, theta: Any) -> Any:
-        theta = run.problem.parameters.complete(theta)
-        return jax.vmap(jax.vmap(lambda t: quantities(run.problem, t, network.states(t))))(theta)
-
-    @eqx.filter_jit
-    def solved(theta: Any, laws: Any) -> Any:
-        theta = run.problem.parameters.complete(theta)
-        return jax.vmap(lambda t, s: quantities(run.problem, t, s))(theta, solve_many(exact.forward, theta, laws))
+    def on_grid(forward: ForwardModel, theta: Any, model: Any) -> Any:
+        return quantities(run.problem, theta, solve_systems(forward, theta, model))
 
     @eqx.filter_jit
     def at_data(network: Any, laws: Any, theta: Any) -> Any:
@@ -52,7 +50,7 @@ def spot_check(
         return apart**2 / jnp.asarray(sigma) ** 2
 
     apart = np.asarray(at_data(network, laws, draws), float)
-    said = np.asarray(on_grid(network, draws), float)
+    said = np.asarray(on_grid(seen.forward, draws, network), float)
     paths["surrogate"] = said.mean(axis=0)
     fit = said - paths["fit"]
     square, mask = apart.mean(axis=0), run.data.mask
@@ -65,8 +63,8 @@ def spot_check(
         "surrogate_fit_mse": float(np.mean(fit**2)),
     }
     if truth is not None and paths["truth"] is not None:
-        true_theta = jnp.asarray(truth.theta, float)
-        said = np.asarray(on_grid(network, true_theta[None]), float)[0]
-        figures["surrogate_mse"] = float(np.mean((said - paths["truth"]) ** 2))
-        figures["solver_mse"] = float(np.mean((np.asarray(solved(true_theta, laws), float) - paths["truth"]) ** 2))
+        true_theta = jnp.asarray(truth.theta, float)[None]
+        for name, forward, model in (("surrogate", seen.forward, network), ("solver", exact.forward, laws)):
+            said = np.asarray(on_grid(forward, true_theta, model), float)[0]
+            figures[f"{name}_mse"] = float(np.mean((said - paths["truth"]) ** 2))
     return {**dict.fromkeys(FIGURES), **figures}, error

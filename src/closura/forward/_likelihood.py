@@ -1,5 +1,6 @@
-"""How well predictions meet the data, and the slopes samplers and learners ask for; the same for every forward model."""
+"""How well predictions meet the data, and the gradients samplers and learners ask for; the same for every forward model."""
 
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -7,12 +8,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from ..data import DataError, Observations
-from ..equations import Problem, ProblemError, solver, stencil
+from ..equations import Equation, ForwardModel, ObservationIndex
+from ._blocks import block_size
 from .noise._noise import FAMILIES, Family, Fit
-from .surrogates._surrogate import KINDS, surrogate
+from .surrogates._surrogate import forward_model
 
 
 class Likelihood(eqx.Module):
@@ -22,25 +24,25 @@ class Likelihood(eqx.Module):
     known, a fit is (log likelihood, score); where its size is inferred, a `Fit`, and `weigh` makes the same of it.
     """
 
-    forward: Any = eqx.field(static=True)
-    where: Any
+    forward: ForwardModel = eqx.field(static=True)
+    where: ObservationIndex
     value: Float[Array, "system observation"]
     weight: Float[Array, "system observation"]
     constant: Float[Array, " system"]
+    system: Int[Array, " system"]  # the row of each in the data, by which known inputs are found
     member: Float[Array, "system observation quantity"] | None = None  # which observation is of which quantity
     family: Family = eqx.field(static=True, default=FAMILIES["normal"])
-    number: Float[Array, "system 1"] | None = None  # of each system, where anything is given of each
 
     def model(self, laws: Any, network: Any = None) -> Any:
         """What the forward model needs beside theta."""
-        return self.forward.model(laws, network)
+        return self.forward.prepare_context(laws, network)
 
     def predict(
         self, theta: Float[Array, "chain system parameter"], model: Any, forward: Any = None
     ) -> Float[Array, "chain system observation"]:
         """In blocks, like `evaluate`; by another form of the forward model, if given."""
         solves, batched = theta.shape[0] * theta.shape[1], self._batched(forward or self.forward, model)
-        if block_size(solves, self.forward.numbers(0) * theta.dtype.itemsize) == solves:
+        if block_size(solves, self.forward.working_set_size(0) * theta.dtype.itemsize) == solves:
             return batched(theta)
         return lax.map(lambda one: batched(one[None])[0], theta)
 
@@ -66,7 +68,7 @@ class Likelihood(eqx.Module):
         Worked through in blocks whose state fits the first-level cache, which halves the time of a large batch.
         """
         chains, systems, parameters = theta.shape
-        size = block_size(chains * systems, self.forward.numbers(parameters) * theta.dtype.itemsize)
+        size = block_size(chains * systems, self.forward.working_set_size(parameters) * theta.dtype.itemsize)
         if size == chains * systems:
             return self._evaluate(theta, model)
 
@@ -151,7 +153,7 @@ class Likelihood(eqx.Module):
         Solves not `sound` do not count. (Their theta must be replaced by one that can be solved: a solve that overflows
         turns even a zero sent back through it into NaN, and the law is shared.)
         """
-        return self.mean_of(self._batched(self.forward.reverse(), model)(theta), sound, log_sigma)
+        return self.mean_of(self._batched(self.forward.for_reverse_mode(), model)(theta), sound, log_sigma)
 
     def mean_of(
         self,
@@ -168,40 +170,18 @@ class Likelihood(eqx.Module):
             loglik = self._loglik(scaled) - jnp.einsum("sq,cq->cs", self.counts, log_sigma)
         return jnp.mean(jnp.sum(loglik if sound is None else jnp.where(sound, loglik, 0.0), axis=-1))
 
-    def _batched(self, forward: Any, model: Any) -> Any:
-        def one(theta: Array, where: Any, number: Any) -> Array:
-            return forward.predict(theta if number is None else jnp.append(theta, number), model, where)
+    def _batched(self, forward: ForwardModel, model: Any) -> Callable[[Array], Array]:
+        def one(theta: Array, where: ObservationIndex, system: Array) -> Array:
+            return forward.predict(theta, model, where, system)
 
         over_chains = jax.vmap(jax.vmap(one), in_axes=(0, None, None))
-        return lambda theta: over_chains(theta, self.where, self.number)
+        return lambda theta: over_chains(theta, self.where, self.system)
 
 
-def solve_many(forward: Any, theta: Float[Array, "draw parameter"], laws: Any) -> Float[Array, "draw point state"]:
-    """Solutions of a solver on its grid for many draws, a block at a time."""
-    size = block_size(theta.shape[0], forward.numbers(0) * theta.dtype.itemsize)
-    return lax.map(lambda t: forward.solution(t, laws), theta, batch_size=size)
-
-
-CACHE = 32_000
-
-
-def block_size(solves: int, bytes_each: int) -> int:
-    """The largest divisor of `solves` that fits the cache; all of them where no useful one does, or size does not matter."""
-    # A solve larger than the cache fills the vector units by itself, and in a small block few wait for the slowest.
-    most = min(max(CACHE // bytes_each, 64 if bytes_each < CACHE else 4), solves) if bytes_each else solves
-    fitting = next(size for size in range(most, 0, -1) if solves % size == 0)
-    return fitting if fitting >= most // 3 else solves
-
-
-def likelihood(problem: Problem, data: Observations, kind: str = "solver", **options: Any) -> Likelihood:
-    """The likelihood of matched data (see `Observations.matched`) under the problem's solver or one of its surrogates."""
-    forward, where = solver(problem, data)
-    if kind not in KINDS and options:
-        raise ProblemError(
-            f"network is for surrogates, and forward={kind!r} has none; drop it, or name another --forward"
-        )
-    if kind in KINDS:
-        forward, where = surrogate(kind, problem, forward, **options), stencil(problem, data)
+def likelihood(problem: Equation, data: Observations, kind: str | None = None, **options: Any) -> Likelihood:
+    """The likelihood of aligned data (see `align`) under the problem's solver, or as chains are to see it: under one of the
+    forward models `kind` that the problem allows."""
+    forward, where = problem.solver(data) if kind is None else forward_model(kind, problem, data, **options)
     family, unknown = FAMILIES[problem.noise], np.isnan(data.sigma) & data.mask
     value, sigma = data.value, np.where(unknown, 1.0, data.sigma)
     each = family.constant - np.log(sigma)
@@ -215,9 +195,9 @@ def likelihood(problem: Problem, data: Observations, kind: str = "solver", **opt
         jnp.asarray(value, float),
         jnp.asarray(np.where(data.mask, 1 / sigma**2, 0.0), float),
         jnp.asarray(np.sum(np.where(data.mask, each, 0.0), axis=1), float),
+        jnp.arange(len(data.systems)),
         jnp.asarray(member, float) if unknown.any() else None,
         family,
-        jnp.arange(len(data.systems), dtype=float)[:, None] if problem.parameters.given else None,
     )
 
 

@@ -18,7 +18,7 @@ from jax.sharding import Mesh, NamedSharding
 from jaxtyping import Array
 
 from ..data import Observations
-from ..equations import Problem, as_seen
+from ..equations import Equation, align
 from ..forward import Fit, Likelihood, likelihood, trainable, unknown_noise
 from ..laws import Range, prepare
 from ..population import Sharing, normal, population, uniforms
@@ -32,7 +32,7 @@ from ._initialise import (
     effects_of,
     finite_rows,
     outside_share,
-    pace_of,
+    rhs_scale_of,
     start_laws,
     start_surrogate,
     table_range,
@@ -65,10 +65,10 @@ EXPLODED = 1e6  # a loss, in squared units of the state, and against the first o
 class Run:
     """A fit in progress. All that changes is here, and `closura.result` can store and restore it."""
 
-    def __init__(self, problem: Problem, data: Observations, settings: Settings):
+    def __init__(self, problem: Equation, data: Observations, settings: Settings):
         settings.check_size(len(data.systems), len(problem.parameters))
         self.began = time.perf_counter()
-        problem, self.data = as_seen(problem, data)
+        problem, self.data = align(problem, data)
         self.problem, self.settings = problem, settings
         target = likelihood(problem, self.data)
         scale, notes = unknown_noise(problem, self.data)
@@ -77,18 +77,16 @@ class Run:
         check_blocks(problem, settings, scale is not None, effects is not None)
         prior = population(problem.parameters, settings.hierarchy, settings.population == "full", effects)
         seen = likelihood(problem, self.data, settings.forward, **settings.network)
-        seen = seen if seen.forward.trained else target
+        seen = seen if seen.forward.approximate else target
         systems, count = len(data.systems), len(problem.parameters)
         self.plan = make_plan(settings, settings.chains * systems * count)
         key_laws, key_chains, key_network = jr.split(jr.key(settings.seed), 3)
 
         theta, phi, keys, log_step, factor = jax.jit(lambda key: self._first_state(prior, key, systems))(key_chains)
-        laws, self.ranges = start_laws(
-            target.forward, problem.parameters.complete(theta[:, 0]), key_laws, pace_of(problem, self.data)
-        )
+        laws, self.ranges = start_laws(target.forward, theta[:, 0], key_laws, rhs_scale_of(problem, self.data))
         check_physics(target.forward, laws)
         network, replay = start_surrogate(
-            seen.forward, target.forward, prior, views_of(laws, self.ranges), theta[:, : settings.replay], key_network
+            seen.forward, prior, views_of(laws, self.ranges), theta[:, : settings.replay], key_network
         )
         surrogate, frame = eqx.partition(network, trainable(network))
         self.setup = Setup(seen, target, prior, laws, frame, scale, settings)
@@ -382,11 +380,12 @@ class Run:
 
             def survey(weights: Any, ranges: dict[str, Range], theta: Array) -> Any:
                 laws = prepare(with_weights(setup.closures, weights), ranges)
-                return jax.vmap(jax.vmap(lambda t: forward.visited(t, laws)))(theta)
+                of_systems = jax.vmap(lambda t, k: forward.law_inputs(t, laws, k))
+                return jax.vmap(of_systems, (0, None))(theta, jnp.arange(theta.shape[1]))
 
             self._programs["visited"] = jax.jit(survey)
         weights, ranges = jax.device_get((self.learned.law.weights, self.ranges))
-        seen = self._programs["visited"](weights, ranges, self.problem.parameters.complete(self.some_theta()))
+        seen = self._programs["visited"](weights, ranges, self.some_theta())
         self._surveyed = {name: int(np.prod(np.shape(x)[:-1])) for name, x in seen.items()}
         return finite_rows(seen)
 

@@ -10,7 +10,7 @@ import pandas as pd
 import xarray as xr
 
 from ..data import DataError, Observations
-from ..equations import Problem
+from ..equations import Equation
 from ..laws import prepare
 from ..learning import Stored
 from ..posterior import Law
@@ -26,7 +26,7 @@ class Fleet:
     - `closures`: the laws, as `Result.closures`; `notes`: what to know before relying on any of it.
     """
 
-    problem: Problem
+    problem: Equation
     data: Observations
     tree: xr.DataTree
     closures: Mapping[str, Law]

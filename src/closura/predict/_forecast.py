@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from ..data import DataError, Observations
-from ..equations import Problem, bound_to, extended
+from ..equations import Equation, ForwardModel, bind_inputs
 from ..forward import FAMILIES, likelihood
 from ..parameters import Prior
 from ..posterior import Law
@@ -27,7 +27,7 @@ COLUMNS = ("mean", "sd", "2.5%", "97.5%", "measured 2.5%", "measured 97.5%")
 def predict(fleet: Fleet, times: Any = None, until: float | None = None) -> pd.DataFrame:
     """The systems of the fit themselves."""
     problem, places = grid_for(fleet.problem, times, until)
-    problem = problem if problem is fleet.problem else bound_to(problem, fleet.data)  # signals may go on for longer
+    problem = problem if problem is fleet.problem else bind_inputs(problem, fleet.data)  # signals may go on for longer
     theta, chosen = some_draws(fleet.theta, len(fleet.data.systems) * len(places) * len(problem.observed))
     inferred = fleet.log_sigma
     sizes = noise_sizes(fleet, fleet.data, None if inferred is None else inferred[chosen, None])
@@ -39,10 +39,10 @@ def predict(fleet: Fleet, times: Any = None, until: float | None = None) -> pd.D
     return summarised(problem, fleet.data.systems, places, paths, sizes)
 
 
-def grid_for(problem: Problem, times: Any, until: float | None) -> tuple[Problem, np.ndarray]:
+def grid_for(problem: Equation, times: Any, until: float | None) -> tuple[Equation, np.ndarray]:
     """The problem, long enough for what is asked, and the places (point, axis) to predict at."""
     if times is None:
-        longer = problem if until is None else extended(problem, until)
+        longer = problem if until is None else problem.extended(until)
         return longer, longer.points
     if "time" not in problem.axes:
         raise DataError(f"{problem.name} does not change in time; leave out times to predict on its grid")
@@ -54,9 +54,7 @@ def grid_for(problem: Problem, times: Any, until: float | None) -> tuple[Problem
     if not at.size or not np.isfinite(at).all() or at.min() < begin:
         got = f"{at.min():g}" if at.size else repr(times)
         raise DataError(f"times must be numbers from the problem's start, {begin:g}, on; got {got}")
-    longer = extended(problem, max(float(at.max()), until or -np.inf))
-    if len(problem.axes) == 1:
-        return longer, at[:, None]
+    longer = problem.extended(max(float(at.max()), until or -np.inf))
     lines = at, *(np.unique(line) for line in longer.points.T[1:])
     return longer, np.stack(np.meshgrid(*lines, indexing="ij"), axis=-1).reshape(-1, len(lines))
 
@@ -69,7 +67,7 @@ def some_draws(draws: np.ndarray, numbers: int) -> tuple[np.ndarray, np.ndarray]
 
 
 def pushed(
-    problem: Problem, data: Observations, laws: Mapping[str, Any], theta: np.ndarray, places: np.ndarray
+    problem: Equation, data: Observations, laws: Mapping[str, Any], theta: np.ndarray, places: np.ndarray
 ) -> np.ndarray:
     """Observed quantities (draw, system, point, quantity) at the same places of every system, by the solver."""
     shape = len(data.systems), len(places), len(problem.observed)
@@ -122,7 +120,7 @@ def noise_sizes(fleet: Fleet, data: Observations, log_sigma: np.ndarray | None) 
 
 
 def summarised(
-    problem: Problem, systems: tuple[str, ...], places: np.ndarray, paths: np.ndarray, sizes: np.ndarray, seed: int = 0
+    problem: Equation, systems: tuple[str, ...], places: np.ndarray, paths: np.ndarray, sizes: np.ndarray, seed: int = 0
 ) -> pd.DataFrame:
     """A row for every system, place and quantity."""
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
@@ -138,7 +136,7 @@ def summarised(
     return pd.DataFrame({**frame, **{name: column.ravel() for name, column in zip(COLUMNS, columns)}})
 
 
-def _measured(problem: Problem, paths: np.ndarray, sizes: np.ndarray, seed: int) -> np.ndarray:
+def _measured(problem: Equation, paths: np.ndarray, sizes: np.ndarray, seed: int) -> np.ndarray:
     """One measurement a draw. The noise is stratified over draws, so that bands are smooth."""
     from scipy.special import ndtri, stdtrit
 
@@ -156,7 +154,7 @@ def _measured(problem: Problem, paths: np.ndarray, sizes: np.ndarray, seed: int)
 
 
 def beyond_support(
-    problem: Problem,
+    problem: Equation,
     data: Observations,
     closures: Mapping[str, Law],
     laws: Mapping[str, Any],
@@ -168,20 +166,20 @@ def beyond_support(
     if not asked:
         return []
     some = theta[np.linspace(0, len(theta) - 1, min(SURVEYED, len(theta))).astype(int)]
-    calls = _visited(likelihood(problem, data).forward, jnp.asarray(some, float), dict(laws))
-    return [said for name, law in asked.items() for said in _beyond(problem, data, law, np.asarray(calls[name]), after)]
+    forward, _ = problem.solver(data)
+    calls, times = _law_inputs(forward, jnp.asarray(some, float), dict(laws)), forward.call_times
+    return [said for name, law in asked.items() for said in _beyond(data, law, np.asarray(calls[name]), times, after)]
 
 
 @eqx.filter_jit
-def _visited(forward: Any, theta: Any, laws: Any) -> Any:
-    return jax.vmap(jax.vmap(lambda t: forward.visited(t, laws)))(forward.problem.parameters.complete(theta))
+def _law_inputs(forward: ForwardModel, theta: Any, laws: Any) -> Any:
+    of_systems = jax.vmap(lambda t, k: forward.law_inputs(t, laws, k))
+    return jax.vmap(of_systems, (0, None))(theta, jnp.arange(theta.shape[1]))
 
 
-def _beyond(problem: Problem, data: Observations, law: Law, calls: np.ndarray, after: float) -> list[str]:
+def _beyond(data: Observations, law: Law, calls: np.ndarray, times: np.ndarray, after: float) -> list[str]:
     assert law.support is not None
     inside = law.support.contains(calls.reshape(-1, calls.shape[-1]).astype(float)).reshape(calls.shape[:3])
-    timed = problem.axes[0] == "time" and problem.shape is not None
-    times = np.unique(problem.points[:, 0]) if timed else np.zeros(1)
     outside = ~inside.reshape(*inside.shape[:2], len(times), -1)[:, :, times > after]  # (draw, system, time, call)
     share = outside.mean(axis=(0, 2, 3))
     far = np.argsort(-share)[: np.count_nonzero(share > OUTSIDE)]

@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 
 from ..data import DataError, Observations, read_table
-from ..diagnose import DEAR, LEVEL, MOST, Belongs, belongs
-from ..equations import Problem, bound_to, extended, match
+from ..diagnose import EXPENSIVE, LEVEL, MOST, Belongs, belongs
+from ..equations import Equation, align_data, bind_inputs
 from ..forward import likelihood
 from ..learning import CURVES, FIELDS, Stored, infer_newcomers
 from ..population import alone
@@ -27,12 +27,12 @@ TOLD = 20
 
 def welcome(fleet: Fleet, table: Any, until: float | None, seed: int = 0, inputs: Any = None) -> "Newcomers":
     """Infer each newcomer on its own, the population and the law being what they are."""
-    problem = fleet.problem if until is None else extended(fleet.problem, until)
+    problem = fleet.problem if until is None else fleet.problem.extended(until)
     data = matched(problem, table, inputs)
-    problem = bound_to(problem, data)
+    problem = bind_inputs(problem, data)
     stored, wide = fleet.stored(data), alone(fleet.problem.parameters)
     target, laws = likelihood(problem, data), fleet.laws()
-    effort, members = (CURVES, MOST) if len(problem.axes) == 1 else (FIELDS, DEAR)
+    effort, members = (FIELDS, EXPENSIVE) if problem.expensive else (CURVES, MOST)
     draws = infer_newcomers(target, target.model(laws), stored, wide, seed, effort)
     reference = stored if fleet.hierarchical else _as_population(wide, stored, len(data.systems))
     found = belongs(target, target.model(laws), reference, jnp.asarray(draws.theta[-1], float), seed, members)
@@ -42,7 +42,7 @@ def welcome(fleet: Fleet, table: Any, until: float | None, seed: int = 0, inputs
     return Newcomers(fleet, problem, data, draws.theta, log_sigma, reference, found, draws.rhat)
 
 
-def matched(problem: Problem, table: Any, inputs: Any = None) -> Observations:
+def matched(problem: Equation, table: Any, inputs: Any = None) -> Observations:
     """Newcomers' data as the problem sees them: any number of observations, of some of its quantities or all."""
     data = table if isinstance(table, Observations) else read_table(table, axes=problem.axes, inputs=inputs)
     missing = tuple(name for name in problem.observed if name not in data.quantities)
@@ -55,7 +55,7 @@ def matched(problem: Problem, table: Any, inputs: Any = None) -> Observations:
                 f"observed at time {last:g}, after the problem's end, {end:g}; make it last longer with until={last:g} "
                 f"(--until {last:g}), or check the unit of time"
             )
-    return match(problem, data)
+    return align_data(problem, data)
 
 
 def _as_population(wide: Any, stored: Stored, systems: int) -> Stored:
@@ -77,7 +77,7 @@ class Newcomers:
     """
 
     fleet: Fleet
-    problem: Problem
+    problem: Equation
     data: Observations
     theta: np.ndarray
     log_sigma: np.ndarray | None
@@ -238,7 +238,7 @@ class Newcomers:
 
 
 def view_of(
-    problem: Problem, data: Observations, after: pd.DataFrame, before: pd.DataFrame | None, titles: list[str]
+    problem: Equation, data: Observations, after: pd.DataFrame, before: pd.DataFrame | None, titles: list[str]
 ) -> Forecast:
     systems, places = np.nonzero(data.mask)
     observed = pd.DataFrame(

@@ -14,22 +14,19 @@ import xarray as xr
 
 from ..diagnose import (
     Truth,
+    bad_scheme,
     check_table,
     closure_mse,
     closure_mse_visited,
     confounded,
     judge,
     quantities,
-    reading_error,
     remarks,
     spot_check,
-    step_error,
     theta_scores,
-    too_long,
-    unstable,
 )
-from ..equations import ODE, Elliptic, Evolution, Problem, ProblemError, unit_scaling
-from ..forward import solve_many
+from ..equations import Equation, ProblemError, kinds_in_words, unit_scaling
+from ..forward import solve_systems
 from ..laws import Closure, Known
 from ..learning import Run
 from ..population import correlation_factor
@@ -54,11 +51,11 @@ TAKEN = (
 )
 
 
-def check_names(problem: Problem) -> None:
+def check_names(problem: Equation) -> None:
     """Parameters become variables of the posterior: refuse names that mean something else there."""
-    if not isinstance(problem, ODE | Elliptic | Evolution):
+    if not isinstance(problem, Equation):
         raise ProblemError(
-            f"a problem is a cl.ODE(...), cl.Elliptic(...) or cl.Evolution(...), not a {type(problem).__name__}; of a problem "
+            f"a problem is a {kinds_in_words()}, not a {type(problem).__name__}; of a problem "
             "file, import `problem`, or use the command line: closura fit FILE --data TABLE"
         )
     for name in problem.parameters.names:
@@ -80,10 +77,10 @@ def collect(run: Run, truth: Truth | None = None, context: dict[str, Any] | None
     checks = check_table(replicas.residual, replicas.inside, run.data)
     outside = run.outside()
     spot, surrogate_error = spot_check(run, paths, truth)
-    reading = reading_error(run.problem, run.data, paths["fit"].mean(axis=0), run.sigma())
+    reading = run.problem.interpolation_error(run.data, paths["fit"].mean(axis=0), run.sigma())
     learned = any(not isinstance(spec, Known) for spec in run.problem.closures.values())
     checked = remarks(checks, replicas.residual, run.data, run.problem.noise, learned=learned)
-    scheme = None if run.diverged or run.phase == "learn" else _bad_scheme(run)
+    scheme = None if run.diverged or run.phase == "learn" else bad_scheme(run)
     verdict = judge(run, check, chi_square, outside, surrogate_error, reading, checked, scheme)
     if verdict.converged and run.laws:
         verdict.remarks += confounded(run)
@@ -109,7 +106,7 @@ def collect(run: Run, truth: Truth | None = None, context: dict[str, Any] | None
         if run.history
         else (pd.DataFrame(columns=["iteration", "acceptance", "loglik", "temperature", "step_size", "phase"]))
     )
-    inputs = run.problem.law_inputs()
+    inputs = run.problem.law_input_names()
     tables = {name: (np.asarray(ends.low), np.asarray(ends.high)) for name, ends in run.ranges.items()}
     laws = {
         name: Law(name, law, inputs[name], support_of(visited[name]), tables[name]) for name, law in run.laws.items()
@@ -210,10 +207,7 @@ def _paths(run: Run, truth: Truth | None) -> dict[str, Any]:
 
     @eqx.filter_jit
     def solve(theta: Any, laws: Any) -> Any:
-        theta = problem.parameters.complete(theta)
-        flat = theta.reshape(-1, theta.shape[-1])
-        paths = jax.vmap(lambda t, s: quantities(problem, t, s))(flat, solve_many(forward, flat, laws))
-        return paths.reshape(*theta.shape[:-1], *paths.shape[1:])
+        return quantities(problem, theta, solve_systems(forward, theta, laws))
 
     laws = run.views
     fit = np.asarray(solve(jnp.asarray(chosen), laws))
@@ -224,21 +218,12 @@ def _paths(run: Run, truth: Truth | None) -> dict[str, Any]:
             n: Known(true_laws[n], s.inputs).build(jax.random.key(0), unit_scaling(s.inputs))
             for n, s in problem.closures.items()
         }
-        true_theta = jnp.asarray(truth.theta, float)[None]
-        paths["truth"] = np.asarray(solve(true_theta, known))[0]
-        true_theta = problem.parameters.complete(true_theta[0])
-        seen = eqx.filter_jit(jax.vmap(lambda t: forward.visited(t, known)))(true_theta)
+        true_theta = jnp.asarray(truth.theta, float)
+        paths["truth"] = np.asarray(solve(true_theta[None], known))[0]
+        calls = eqx.filter_jit(jax.vmap(lambda t, k: forward.law_inputs(t, known, k)))
+        seen = calls(true_theta, jnp.arange(len(true_theta)))
         paths["visited_truth"] = {name: np.asarray(x).reshape(-1, x.shape[-1]) for name, x in seen.items()}
     return paths
-
-
-def _bad_scheme(run: Run) -> str | None:
-    """What is wrong with the steps at the parameters found, if anything; they were chosen before these were known."""
-    theta = run.theta().mean(axis=(0, 1))
-    if isinstance(run.problem, Evolution):
-        return unstable(run.problem, run.views, theta)
-    error = step_error(run, theta[None])
-    return None if error is None else too_long(run.problem, run.data.systems, error[0])
 
 
 def _metrics(

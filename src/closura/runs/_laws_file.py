@@ -12,7 +12,7 @@ import jax.random as jr
 import numpy as np
 import pandas as pd
 
-from ..equations import equation_at, unit_scaling
+from ..equations import unit_scaling
 from ..laws import MLP
 from ..posterior import Law, LawError, Support, choose, export_law, was_given
 from ._result import Result
@@ -22,7 +22,7 @@ WEIGHTS, FACTS = "closure.eqx", "closure.json"
 
 def write_laws(result: Result, folder: Path) -> None:
     eqx.tree_serialise_leaves(folder / WEIGHTS, {n: _arrays(law.law) for n, law in result.closures.items()})
-    facts = {"problem": result.problem.name, "converged": result.converged, "equation": equation_at(result.problem)}
+    facts = {"problem": result.problem.name, "converged": result.converged, "equation": result.problem.fingerprint()}
     laws = {name: _facts(law) for name, law in result.closures.items()}
     (folder / FACTS).write_text(json.dumps({**facts, "closures": laws}, indent=1) + "\n", "utf-8")
 

@@ -12,7 +12,7 @@ import xarray as xr
 
 from ..data import Observations
 from ..diagnose import Truth, Verdict
-from ..equations import Problem
+from ..equations import Equation
 from ..posterior import Law, choose, closure_view, export_law, population_lines, table_of
 from ..predict import Fleet, Newcomers, fleet_of
 from ..show import View
@@ -28,7 +28,7 @@ class Result:
     - `tree`: the whole DataTree that `posterior.nc` holds; `history`: one row an iteration.
     """
 
-    problem: Problem
+    problem: Equation
     data: Observations
     settings: dict[str, Any]
     verdict: Verdict

@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ...data import Observations
-from ...equations import Problem
+from ...equations import Equation
 from ...parameters import LogNormal
 from ...population import NUMBERS, TRIES, draw_log_variance, slice_draw, uniforms
 
@@ -167,7 +167,7 @@ class Scale(eqx.Module):
         return slice_draw(uniform, current, log_density, 8 / jnp.sqrt(0.5 * count + 1 / variance))
 
 
-def unknown_noise(problem: Problem, data: Observations) -> tuple[Scale | None, list[str]]:
+def unknown_noise(problem: Equation, data: Observations) -> tuple[Scale | None, list[str]]:
     """What is to be inferred of the noise of these (matched) data, and in words what is believed of it before."""
     family = FAMILIES[problem.noise]
     free, mean, sd, said = [], [], [], []
