@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 import closura
 from closura import MLP, Observations
 from closura.cli import _main, _options
-from closura.equations import as_seen
+from closura.equations import align
 from closura.learning import Run, Settings, make_settings
 from closura.learning._settings import _CURVES, _EVOLUTIONS, _FIELDS
 from closura.learning._setup import Log
@@ -75,7 +75,7 @@ def fleet(result, tmp_path, monkeypatch):
     def fit(problem, data, *, inputs=None, out=None, **settings):
         make_settings(settings, problem)
         given = isinstance(data, Observations)
-        as_seen(problem, data if given else closura.read_table(data, axes=problem.axes, inputs=inputs))
+        align(problem, data if given else closura.read_table(data, axes=problem.axes, inputs=inputs))
         if out is not None:
             result.save(out)
         return result
@@ -89,7 +89,7 @@ def fleet(result, tmp_path, monkeypatch):
 
 @exercises("docs/index.md")
 def test_index():
-    assert run("docs/index.md")["problem"].law_inputs() == {"f": ("v",)}
+    assert run("docs/index.md")["problem"].law_input_names() == {"f": ("v",)}
 
 
 @exercises("docs/fields.md")
@@ -99,7 +99,7 @@ def test_fields(fleet):
     names = run("docs/fields.md")
     for problem in (names["problem"], names["rods"], names["trays"]):
         problem.check_scheme()
-    assert names["rods"].law_inputs() == names["trays"].law_inputs() == {"f": ("u",)}
+    assert names["rods"].law_input_names() == names["trays"].law_input_names() == {"f": ("u",)}
     assert names["trays"].shape == (21, 25, 17)
 
 
@@ -110,7 +110,7 @@ def test_problem(monkeypatch):
     monkeypatch.setattr(closura, "fit", lambda *args, **named: fit(*args, **named, **TINY, progress=False, devices=1))
     names = run("docs/problem.md")
     assert names["result"].posterior["power"].shape == (16, 2, 2)
-    assert names["bridges"].law_inputs() == {"damping": ("v",), "spring": ("u",), "wind": ("time",)}
+    assert names["bridges"].law_input_names() == {"damping": ("v",), "spring": ("u",), "wind": ("time",)}
 
 
 @exercises("docs/data.md")

@@ -13,8 +13,8 @@ import jax
 import numpy as np
 
 from .data import Observations, read_table
-from .diagnose import confounded, often_too_long, step_error
-from .equations import Problem
+from .diagnose import confounded, often_too_coarse, refinement_error
+from .equations import Equation
 from .learning import Run, make_settings
 from .runs import FolderError, Result, check_names, collect
 
@@ -52,7 +52,7 @@ class Check:
         return path
 
 
-def check(problem: Problem, data: Any, *, inputs: Any = None, **settings: Any) -> Check:
+def check(problem: Equation, data: Any, *, inputs: Any = None, **settings: Any) -> Check:
     """Before a long run, in seconds: do problem and data fit together, what will it cost, can the answer be found at all?
 
     Arguments are those of `fit`. What cannot work raises an error that says what to do: columns, places, solutions or slopes
@@ -63,11 +63,11 @@ def check(problem: Problem, data: Any, *, inputs: Any = None, **settings: Any) -
     check_names(problem)
     chosen = make_settings(settings, problem)
     observations = data if isinstance(data, Observations) else read_table(data, axes=problem.axes, inputs=inputs)
-    # Curves are solved sooner than their programs are compiled well; fields are not.
-    with _compiled_quickly() if len(problem.axes) == 1 else nullcontext():
+    # What is cheap is solved sooner than its programs are compiled well.
+    with nullcontext() if problem.expensive else _compiled_quickly():
         run = Run(problem, observations, chosen)
         prior = collect(run)
-        steps = often_too_long(problem, step_error(run, run.theta()[:, 0]))
+        steps = often_too_coarse(problem, refinement_error(run, run.theta()[:, 0]))
         looks = [*_places(run), *_expected(run), *steps, *confounded(run)]
     facts = [_data(run), *(f"note: {note}" for note in (*run.data.notes, *run.notes)), _cost(run)]
     if not looks:
@@ -111,9 +111,8 @@ def _cost(run: Run) -> str:
     kept = plan.sample // plan.thin * run.settings.chains * len(run.data.systems) * len(run.problem.parameters)
     size = (getattr(memory, "temp_size_in_bytes", 0) + 12 * kept) / 1e6 + 600
     seconds = 2.6 * each * plan.learn + 1.2 * each * (plan.tune + plan.sample)
-    trained = "" if run.network is None else ", and the training of the surrogate"
     return (
-        f"forward={run.settings.forward}: about {1e3 * 2.6 * each:.0f} ms an iteration, {_span(seconds + 20)} in all{trained}; "
+        f"forward={run.settings.forward}: about {1e3 * 2.6 * each:.0f} ms an iteration, {_span(seconds + 20)} in all{run.setup.likelihood.forward.cost_note}; "
         f"memory about {size / 1e3:.1f} GB"
     )
 

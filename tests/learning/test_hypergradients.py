@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from closura import MLP
-from closura.forward.surrogates._networks import Frame
+from closura.forward.surrogates._frame import Frame
 from closura.laws import prepare
 from closura.learning import Run
 from closura.learning import _hypergradients as _bilevel
-from closura.learning._hypergradients import AXIS, Bilevel
+from closura.learning._hypergradients import AXIS, Batch, Bilevel
 from closura.learning._settings import make_settings
 from closura.learning._setup import _members, neighbours
 from closura.population import Phi
@@ -101,13 +101,13 @@ class Linear(eqx.Module):
     frame: Frame
     weights: jnp.ndarray
 
-    def states(self, theta):
-        x = self.frame.inputs(theta)
+    def states(self, theta, system):
+        x = self.frame.inputs(theta, system)
         features = jnp.concatenate([jnp.ones(1), x, jnp.outer(x, x)[jnp.triu_indices(3)]])
-        return self.frame.whole(theta, self.weights @ features)
+        return self.frame.whole(theta, system, self.weights @ features)
 
-    def at(self, theta, where):
-        return self.states(theta)[where.node[:, 0], 0]
+    def at(self, theta, where, system):
+        return self.states(theta, system)[where.node[:, 0], 0]
 
 
 @pytest.mark.parametrize("forward", ["basis", "fno-physics"])
@@ -120,7 +120,7 @@ def test_implicit_is_the_slope_of_the_damped_minimum(data, forward, monkeypatch)
     shape = (len(frame.points), 2, 10)
     fixed = eqx.tree_at(lambda n: n.weights, Linear(frame, jnp.zeros(1)), None)
     setup = eqx.tree_at(lambda s: s.network, both.setup, fixed, is_leaf=lambda x: x is None)
-    theta = both.draws.reshape(-1, 3)
+    theta, systems = both.draws.reshape(-1, 3), jnp.tile(jnp.arange(2), 2)
     both = both._replace(setup=setup, rate=jnp.asarray(0.0))
 
     def best(laws, center, damping):
@@ -129,7 +129,9 @@ def test_implicit_is_the_slope_of_the_damped_minimum(data, forward, monkeypatch)
         keys = jr.split(jr.key(0), len(theta))
 
         def residual(flat):
-            conditions = both.residual(Linear(None, flat.reshape(shape)), laws, (theta, label, keys)).ravel()
+            conditions = both.residual(
+                Linear(None, flat.reshape(shape)), laws, Batch(theta, systems, label, keys)
+            ).ravel()
             return jnp.concatenate([conditions / conditions.size**0.5, damping**0.5 * (flat - center)])
 
         flat = center
@@ -187,7 +189,7 @@ def test_training_makes_the_loss_small(data):
     surrogate, loss = alone(lambda: both._replace(rate=jnp.asarray(3e-3)).train(both.laws, replay))()
     theta = replay.theta.reshape(-1, 3)
     label = replay.label.reshape(len(theta), -1, 2)
-    batch = (theta, label, jr.split(jr.key(0), len(theta)))
+    batch = Batch(theta, jnp.arange(len(theta)) % 2, label, jr.split(jr.key(0), len(theta)))
     assert float(loss) < 0.1 * float(both.loss(both.surrogate.weights, both.laws, batch))
     assert float(both.loss(surrogate.weights, both.laws, batch)) < 0.1 * float(
         both.loss(both.surrogate.weights, both.laws, batch)

@@ -24,7 +24,9 @@ def test_recovers_law_and_parameters(recovered):
     theta_mse, coverage = theta_scores(run.theta(), truth.theta)
     forward = run.setup.likelihood.forward
     known = {n: s.build(jax.random.key(0), unit_scaling(1)) for n, s in mass_damper.oracle().closures.items()}
-    seen = np.concatenate([np.asarray(forward.visited(jax.numpy.asarray(t, float), known)["f"]) for t in truth.theta])
+    seen = np.concatenate(
+        [np.asarray(forward.law_inputs(jax.numpy.asarray(t, float), known, 0)["f"]) for t in truth.theta]
+    )
     law = closure_mse_visited(run.laws["f"], mass_damper.laws["f"], seen)
     assert theta_mse < 0.25
     assert 0.8 <= coverage <= 1.0

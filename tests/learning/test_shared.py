@@ -6,7 +6,7 @@ import pytest
 
 import closura as cl
 from closura.data import read_table
-from closura.equations import as_seen
+from closura.equations import align
 from closura.learning import Run, Settings
 
 pytestmark = pytest.mark.usefixtures("hardly_optimised")
@@ -104,4 +104,4 @@ def test_what_does_not_go_together(table):
         Run(lines(), data, Settings(blocks="joint", chains=200))
     with pytest.raises(cl.ProblemError, match="'rate' is shared: covariates shift parameters that differ"):
         lines(covariates={"rate": "size"})
-    assert as_seen(lines(covariates={"start": "size"}), data)[1].constants["size"].shape == (SYSTEMS,)
+    assert align(lines(covariates={"start": "size"}), data)[1].constants["size"].shape == (SYSTEMS,)

@@ -6,7 +6,8 @@ import pandas as pd
 import pytest
 
 import closura as cl
-from closura.forward import KINDS
+from closura.equations import unit_scaling
+from closura.forward import SURROGATES
 from closura.laws import prepare
 from closura.learning import Run
 from closura.learning._settings import SettingsError, make_settings
@@ -43,7 +44,7 @@ def finished(fleet):
     return finish(start(fleet, "basis"))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", SURROGATES)
 def test_every_surrogate_runs_and_is_spot_checked(fleet, kind):
     run = start(fleet, kind)
     before = jax.device_get(run.state.surrogate.weights)
@@ -67,9 +68,9 @@ def test_spot_check_is_what_it_says(fleet, finished):
     laws, solver = prepare(run.laws, run.state.ranges), run.setup.exact.forward
     theta = np.asarray(fleet[1].theta, np.float32)
     said = jax.vmap(run.network.states)(theta)[..., 0]
-    solved = jax.vmap(lambda t: solver.solution(t, laws))(theta)[..., 0]
-    truth = {"f": cl.Known(mass_damper.laws["f"]).build(jax.random.key(0), cl.equations.unit_scaling(1))}
-    true = jax.vmap(lambda t: solver.solution(t, truth))(theta)[..., 0]
+    solved = jax.vmap(lambda t: solver.solution(t, laws, 0))(theta)[..., 0]
+    truth = {"f": cl.Known(mass_damper.laws["f"]).build(jax.random.key(0), unit_scaling(1))}
+    true = jax.vmap(lambda t: solver.solution(t, truth, 0))(theta)[..., 0]
     assert metrics["surrogate_mse"] == pytest.approx(float(np.mean((said - true) ** 2)), rel=1e-3)
     assert metrics["solver_mse"] == pytest.approx(float(np.mean((solved - true) ** 2)), rel=1e-3)
 

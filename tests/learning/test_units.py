@@ -8,11 +8,11 @@ import pandas as pd
 import pytest
 
 import closura as cl
-from closura.equations import Solver
+from closura.equations import ODESolver
 from closura.equations.elliptic._solver import EllipticSolver
 from closura.learning import Run, Settings
 from closura.learning._hypergradients import begin, improve
-from closura.learning._initialise import pace_of, start_laws
+from closura.learning._initialise import rhs_scale_of, start_laws
 from closura.learning._schedule import make_plan
 
 SMALL = cl.MLP(width=8, depth=2)
@@ -23,7 +23,7 @@ def decay(physics, closure=SMALL, start=10.0, **options) -> cl.ODE:
     return cl.ODE(physics, span=(0.0, 4.0), dt=0.1, closure=closure, observed="u", sigma=0.1, **options)
 
 
-def units(problem, pace=1.0, name="f", solver=Solver):
+def units(problem, pace=1.0, name="f", solver=ODESolver):
     theta = 0.3 * jr.normal(jr.key(1), (4, 8, len(problem.parameters)))
     laws, ranges = start_laws(solver(problem), theta, jr.key(0), pace)
     center, scale, output = (float(jnp.ravel(x)[0]) for x in laws[name].scaling)
@@ -36,7 +36,7 @@ def test_a_law_that_is_all_there_is_gets_its_units_from_the_data():
     data = cl.Observations.from_frame(
         pd.DataFrame({"system": "a", "time": [0.0, 1.0, 4.0], "u": [10.0, 6.0, 2.0]})
     ).matched(("u",), {"time": (0.0, 4.0)}, 0.1)
-    pace = pace_of(problem, data)
+    pace = rhs_scale_of(problem, data)
     assert pace == pytest.approx(2.0)
     _, scale, output, range_ = units(problem, pace)
     assert 1.0 < output < 4.0
@@ -64,7 +64,7 @@ def test_a_coefficient_that_is_all_law_gets_its_units_from_source_and_data():
         closure=cl.MLP(width=8, depth=2, positive=True),
         sigma=1.0,
     )
-    pace = problem.pace(50.0)
+    pace = problem.rhs_scale(50.0)
     assert pace == pytest.approx(1e-9 / (2 * np.pi**2 * 50.0), rel=1e-3)
     _, _, output, range_ = units(problem, pace, solver=EllipticSolver)
     assert 0.3 * pace < output < 3 * pace

@@ -14,7 +14,6 @@ from scipy import stats
 
 import closura as cl
 from closura.diagnose import membership
-from closura.equations import extended
 from closura.forward import likelihood
 from closura.population import Empirical, PopulationDraws, population
 from closura.predict import Fleet
@@ -289,12 +288,12 @@ def test_evolution_goes_on_in_the_same_steps():
         parameters={"d": cl.Positive(guess=0.1)},
         sigma=0.02,
     )
-    longer = extended(rods, 0.31)
+    longer = rods.extended(0.31)
     assert longer.span == (0.0, pytest.approx(0.35))
     assert longer.snapshots == 7
     assert longer.dt == pytest.approx(rods.dt)
     assert longer.with_closure({}).span == longer.span
-    assert extended(rods, 0.2) is rods
+    assert rods.extended(0.2) is rods
 
 
 def test_laws_are_not_trusted_beyond_their_support(result, monkeypatch):

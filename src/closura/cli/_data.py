@@ -10,7 +10,7 @@ import pandas as pd
 
 from ..data import DataError, Observations, read_table
 from ..diagnose import Truth
-from ..equations import Problem, ProblemError, as_seen
+from ..equations import Equation, ProblemError, align
 from ..problems import BuiltIn
 from ..runs import FolderError, write_whole
 from ._options import Context, UsageError, built_in
@@ -20,7 +20,7 @@ SIMULATED = ("data.csv", "truth.csv", "truth.json")
 
 
 class Task(NamedTuple):
-    problem: Problem
+    problem: Equation
     data: Observations
     truth: Truth | None
     context: dict[str, Any]
@@ -35,7 +35,7 @@ def load_task(context: Context, resumed: Path | None = None) -> Task:
     return _measured(context, problem, known, resumed)
 
 
-def load_problem(context: Context, resumed: Path | None = None) -> tuple[Problem, BuiltIn | None, Context]:
+def load_problem(context: Context, resumed: Path | None = None) -> tuple[Equation, BuiltIn | None, Context]:
     """The problem that a context names, what else is known of it if it is built in, and the context with a full path."""
     if not context.problem:
         raise UsageError("name a problem: `closura fit mass-damper`, or a Python file that defines `problem`")
@@ -55,7 +55,7 @@ def load_problem(context: Context, resumed: Path | None = None) -> tuple[Problem
     return problem, known, context
 
 
-def _with_law(problem: Problem, options: dict[str, Any]) -> Problem:
+def _with_law(problem: Equation, options: dict[str, Any]) -> Equation:
     """The problem with every law it learns changed in this way."""
     learned = [name for name, spec in problem.closures.items() if spec.trainable]
     if not learned:
@@ -74,7 +74,7 @@ def _with_law(problem: Problem, options: dict[str, Any]) -> Problem:
     return problem.with_closure(changed["f"] if problem.single else changed)
 
 
-def _synthetic(context: Context, problem: Problem, known: BuiltIn | None) -> Task:
+def _synthetic(context: Context, problem: Equation, known: BuiltIn | None) -> Task:
     if known is None:
         raise DataError(f"{context.problem} has no data of its own; name a table with --data FILE.csv")
     seed = context.data_seed or 0
@@ -83,7 +83,7 @@ def _synthetic(context: Context, problem: Problem, known: BuiltIn | None) -> Tas
     return Task(problem, data, truth, context.model_dump(exclude_none=True), [])
 
 
-def _measured(context: Context, problem: Problem, known: BuiltIn | None, resumed: Path | None) -> Task:
+def _measured(context: Context, problem: Equation, known: BuiltIn | None, resumed: Path | None) -> Task:
     if context.systems:
         raise DataError("--systems is for synthetic data; with --data the table says how many systems there are")
     path = Path(context.data or "").expanduser().absolute()
@@ -99,7 +99,7 @@ def _measured(context: Context, problem: Problem, known: BuiltIn | None, resumed
         inputs = folder / "inputs.csv"
     elif resumed:
         inputs = None
-    _, data = as_seen(problem, read_table(table, inputs=inputs, **options))
+    _, data = align(problem, read_table(table, inputs=inputs, **options))
     context = context.model_copy(update={"data": str(path), "inputs": inputs and str(inputs)})
     notes = list(data.notes)
     truth = None
@@ -115,7 +115,7 @@ def _measured(context: Context, problem: Problem, known: BuiltIn | None, resumed
     return Task(problem, data, truth, context.model_dump(exclude_none=True), notes)
 
 
-def _read_truth(path: Path, problem: Problem, data: Observations) -> np.ndarray:
+def _read_truth(path: Path, problem: Equation, data: Observations) -> np.ndarray:
     """True parameters, unconstrained, in the order of the data."""
     names = list(problem.parameters.names)
     try:

@@ -71,7 +71,7 @@ def _with_law(run: Run, name: str, theta: np.ndarray, parameters: np.ndarray, we
         return []
     shapes, exact = _shapes(law.spec.inputs), run.setup.exact
     low, high = (np.asarray(end) for end in (run.state.ranges[name].low, run.state.ranges[name].high))
-    unit = float(np.asarray(law.scaling.output))
+    unit = law.unit
 
     def predicted(size: Array) -> Array:
         laws = prepare(run.laws, run.state.ranges)
@@ -142,7 +142,7 @@ def _weakest(whole: np.ndarray, left: np.ndarray) -> list[np.ndarray]:
 
 
 def _words(run: Run, name: str, shapes: list[tuple[int, ...]], direction: np.ndarray, undo: np.ndarray) -> str:
-    inputs = run.problem.law_inputs()[name]
+    inputs = run.problem.law_input_names()[name]
     order = np.argsort(-np.abs(direction))
     main = [shapes[i] for i in order if abs(direction[i]) > 0.5] or [shapes[order[0]]]
     said = " and ".join(list(dict.fromkeys(_called(powers, inputs) for powers in main))[:2])

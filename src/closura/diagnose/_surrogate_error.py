@@ -1,13 +1,14 @@
 """How wrong is the surrogate? Its solutions beside the solver's, at posterior draws and the law that was learned."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, PyTree
 
-from ..forward import solve_many
+from ..equations import ForwardModel
+from ..forward import solve_systems
 from ..learning import Run
 from ._trajectories import Trajectories, quantities
 from ._truth import Truth
@@ -31,29 +32,22 @@ def spot_check(run: Run, paths: Trajectories, truth: Truth | None) -> SpotCheck:
     - `surrogate_mse`: at the true parameters, against the true solution (as published): holds the law's error too
     - `solver_mse`: the same of the exact solver with the learned law
     """
-    network = run.network
-    if network is None:
+    seen, exact, network = run.setup.likelihood, run.setup.exact, run.network
+    if not seen.forward.approximate:
         return SpotCheck(dict.fromkeys(FIGURES))
-    seen, exact, draws = run.setup.likelihood, run.setup.exact, jnp.asarray(paths.draws)
-    laws = run.views
+    draws, laws = jnp.asarray(paths.draws), run.views
 
     @eqx.filter_jit
-    def on_grid(network: Any, theta: Any) -> Any:
-        theta = run.problem.parameters.complete(theta)
-        return jax.vmap(jax.vmap(lambda t: quantities(run.problem, t, network.states(t))))(theta)
+    def on_grid(forward: ForwardModel, theta: Array, context: PyTree) -> Array:
+        return quantities(run.problem, theta, solve_systems(forward, theta, context))
 
     @eqx.filter_jit
-    def solved(theta: Any, laws: Any) -> Any:
-        theta = run.problem.parameters.complete(theta)
-        return jax.vmap(lambda t, s: quantities(run.problem, t, s))(theta, solve_many(exact.forward, theta, laws))
-
-    @eqx.filter_jit
-    def at_data(network: Any, laws: Any, theta: Any) -> Any:
+    def at_data(network: PyTree, laws: PyTree, theta: Array) -> tuple[Array, Array]:
         return seen.predict(theta, network), exact.predict(theta, exact.model(laws))
 
     said, solution = (np.asarray(predicted, float) for predicted in at_data(network, laws, draws))
     apart = exact.noise.apart(said, solution, run.sigma()) ** 2
-    said = np.asarray(on_grid(network, draws), float)
+    said = np.asarray(on_grid(seen.forward, draws, network), float)
     mean = said.mean(axis=0)
     square, mask = apart.mean(axis=0), run.data.mask
     each = np.sqrt(np.sum(np.where(mask, square, 0.0), axis=1) / np.maximum(1, mask.sum(axis=1)))
@@ -65,8 +59,8 @@ def spot_check(run: Run, paths: Trajectories, truth: Truth | None) -> SpotCheck:
         "surrogate_fit_mse": float(np.mean((said - paths.fit) ** 2)),
     }
     if truth is not None and paths.truth is not None:
-        true_theta = jnp.asarray(truth.theta, float)
-        said = np.asarray(on_grid(network, true_theta[None]), float)[0]
-        figures["surrogate_mse"] = float(np.mean((said - paths.truth) ** 2))
-        figures["solver_mse"] = float(np.mean((np.asarray(solved(true_theta, laws), float) - paths.truth) ** 2))
+        true_theta = jnp.asarray(truth.theta, float)[None]
+        for name, forward, context in (("surrogate", seen.forward, network), ("solver", exact.forward, laws)):
+            said = np.asarray(on_grid(forward, true_theta, context), float)[0]
+            figures[f"{name}_mse"] = float(np.mean((said - paths.truth) ** 2))
     return SpotCheck({**dict.fromkeys(FIGURES), **figures}, error, mean)

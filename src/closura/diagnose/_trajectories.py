@@ -6,11 +6,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, Float
 
-from ..equations import Problem, unit_scaling
-from ..forward import solve_many
-from ..laws import Closures, Known
+from ..equations import Equation
+from ..forward import solve_systems
+from ..laws import Known, KnownLaw, SolverLaws
 from ..learning import Run
 from ._truth import Truth
 
@@ -31,9 +31,13 @@ class Trajectories(NamedTuple):
     visited_truth: dict[str, np.ndarray]
 
 
-def quantities(problem: Problem, theta: Array, states: Array) -> Array:
-    """Observed quantities of a solution on the grid, (quantity, point)."""
-    return problem.sensors.on_grid(theta, jnp.asarray(problem.points, float), states).T
+def quantities(
+    problem: Equation, theta: Float[Array, "draw system parameter"], states: Float[Array, "draw system point state"]
+) -> Float[Array, "draw system quantity point"]:
+    """Observed quantities of solutions on the grid."""
+    points = jnp.asarray(problem.points, float)
+    of_systems = jax.vmap(lambda t, s, k: problem.operator.on_grid(t, points, s, k).T)
+    return jax.vmap(of_systems, (0, 0, None))(theta, states, jnp.arange(theta.shape[1]))
 
 
 def trajectories(run: Run, truth: Truth | None = None) -> Trajectories:
@@ -42,24 +46,20 @@ def trajectories(run: Run, truth: Truth | None = None) -> Trajectories:
     flat = theta.reshape(-1, *theta.shape[2:])
     each = theta.shape[2] * len(problem.points) * len(problem.observed)
     wanted = int(np.clip(BAND_NUMBERS // each, *DRAWS))
-    chosen = flat[np.linspace(0, len(flat) - 1, min(wanted, len(flat))).astype(int)]
+    some = np.linspace(0, len(flat) - 1, min(wanted, len(flat))).astype(int)
+    chosen, (laws, axes) = flat[some], run.views_at(some)
 
     @eqx.filter_jit
-    def solve(theta: Array, laws: Closures) -> Array:
-        theta = problem.parameters.complete(theta)
-        flat = theta.reshape(-1, theta.shape[-1])
-        paths = jax.vmap(lambda t, s: quantities(problem, t, s))(flat, solve_many(forward, flat, laws))
-        return paths.reshape(*theta.shape[:-1], *paths.shape[1:])
+    def solve(theta: Array, laws: SolverLaws, axes: int = 0) -> Array:
+        return quantities(problem, theta, solve_systems(forward, theta, laws, axes))
 
-    fit = np.asarray(solve(jnp.asarray(chosen), run.views))
+    fit = np.asarray(solve(jnp.asarray(chosen), laws, axes))
     true_laws = {} if truth is None else truth.laws or {}
     if truth is None or not problem.closures.keys() <= true_laws.keys():
         return Trajectories(chosen, fit, None, {})
-    known = {
-        name: Known(true_laws[name], spec.inputs).build(jax.random.key(0), unit_scaling(spec.inputs))
-        for name, spec in problem.closures.items()
-    }
+    known = {name: KnownLaw(Known(true_laws[name], spec.inputs)) for name, spec in problem.closures.items()}
     true_theta = jnp.asarray(truth.theta, float)
-    seen = eqx.filter_jit(jax.vmap(lambda t: forward.visited(t, known)))(problem.parameters.complete(true_theta))
+    calls = eqx.filter_jit(jax.vmap(lambda t, k: forward.law_inputs(t, known, k)))
+    seen = calls(true_theta, jnp.arange(len(true_theta)))
     visited = {name: np.asarray(x).reshape(-1, x.shape[-1]) for name, x in seen.items()}
     return Trajectories(chosen, fit, np.asarray(solve(true_theta[None], known))[0], visited)

@@ -154,7 +154,7 @@ def takes(function: Callable[..., Any], count: int) -> bool:
     return len(arguments) >= count or any(a.kind is a.VAR_POSITIONAL for a in arguments)
 
 
-def stand_ins(closures: Mapping[str, ClosureSpec]) -> dict[str, KnownClosure]:
+def identity_laws(closures: Mapping[str, ClosureSpec]) -> dict[str, KnownClosure]:
     """Laws that return their first input."""
     return {name: KnownClosure(Known(_first, spec.inputs)) for name, spec in closures.items()}
 
@@ -210,6 +210,23 @@ def named_inputs(
         plain = ["input"] if len(seen[0]) == 1 else [f"input {i + 1}" for i in range(len(seen[0]))]
         found[law] = tuple(n if n and all(row[i] == n for row in seen) else plain[i] for i, n in enumerate(seen[0]))
     return found
+
+
+def called_inputs(
+    closures: Mapping[str, ClosureSpec], call: Callable[[Record], Any]
+) -> dict[str, Float[Array, "call input"]]:
+    """Inputs of each law in one evaluation of an equation, which is call(record)."""
+    record: Record = {name: [] for name in closures}
+    call(record)
+    return {
+        name: jnp.concatenate(calls) if calls else jnp.zeros((0, closures[name].inputs))
+        for name, calls in record.items()
+    }
+
+
+def either(condition: Array, one: Any, other: Any) -> Any:
+    """`where` for trees."""
+    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), one, other)
 
 
 def scalars(values: Any, what: str, names: tuple[str, ...]) -> tuple[Array, ...]:

@@ -9,12 +9,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from ..data import Observations
-from ..equations import Problem, ProblemError, solver, stencil
+from ..equations import Equation, ForwardModel, ObservationIndex
+from ._blocks import block_size
 from .noise import LogScale, Measured, Noise, NoisePrior, ResidualStats, noise_of
-from .surrogates._surrogate import KINDS, surrogate
+from .surrogates._surrogate import forward_model
 
 Theta = Float[Array, "chain system parameter"]
 LogLik = Float[Array, "chain system"]
@@ -35,11 +36,11 @@ class Likelihood(eqx.Module):
     Every array has the system axis first.
     """
 
-    forward: Any = eqx.field(static=True)
-    where: PyTree
+    forward: ForwardModel = eqx.field(static=True)
+    where: ObservationIndex
     measured: Measured
     noise: Noise = eqx.field(static=True)
-    number: Float[Array, "system 1"] | None = None  # of each system, where anything is given of each
+    system: Int[Array, " system"]  # the row of each in the data, by which known inputs are found
 
     @property
     def scale_inferred(self) -> bool:
@@ -48,12 +49,14 @@ class Likelihood(eqx.Module):
 
     def model(self, laws: Any, network: Any = None) -> Any:
         """What the forward model needs beside theta."""
-        return self.forward.model(laws, network)
+        return self.forward.prepare_context(laws, network)
 
-    def predict(self, theta: Theta, context: PyTree, forward: Any = None, context_axes: int = 0) -> Predictions:
+    def predict(
+        self, theta: Theta, context: PyTree, forward: ForwardModel | None = None, context_axes: int = 0
+    ) -> Predictions:
         """In blocks, like `evaluate`; by another form of the forward model, if given."""
         solves, forward = theta.shape[0] * theta.shape[1], forward or self.forward
-        if block_size(solves, self.forward.numbers(0) * theta.dtype.itemsize) == solves:
+        if block_size(solves, self.forward.working_set_size(0) * theta.dtype.itemsize) == solves:
             return self._batched(forward, context, context_axes)(theta)
         own, same = _split(context, context_axes)
 
@@ -83,7 +86,7 @@ class Likelihood(eqx.Module):
         Worked through in blocks whose state fits the first-level cache, which halves the time of a large batch.
         """
         chains, systems, parameters = theta.shape
-        size = block_size(chains * systems, self.forward.numbers(parameters) * theta.dtype.itemsize)
+        size = block_size(chains * systems, self.forward.working_set_size(parameters) * theta.dtype.itemsize)
         if size == chains * systems:
             return self._evaluate(theta, context, context_axes)
         own, same = _split(context, context_axes)
@@ -149,7 +152,7 @@ class Likelihood(eqx.Module):
         Solves not `sound` do not count. (Their theta must be replaced by one that can be solved: a solve that overflows
         turns even a zero sent back through it into NaN, and the law is shared.)
         """
-        return self.mean_of(self._batched(self.forward.reverse(), context)(theta), sound, log_scale)
+        return self.mean_of(self._batched(self.forward.for_reverse_mode(), context)(theta), sound, log_scale)
 
     def mean_of(
         self,
@@ -173,17 +176,15 @@ class Likelihood(eqx.Module):
         finite = jnp.isfinite(loglik) & jnp.all(jnp.isfinite(gradient), axis=-1)
         return jnp.where(finite, loglik, -jnp.inf), jnp.where(finite[..., None], gradient, 0.0)
 
-    def _batched(self, forward: Any, context: PyTree, context_axes: int = 0) -> Callable[[Theta], Predictions]:
+    def _batched(self, forward: ForwardModel, context: PyTree, context_axes: int = 0) -> Callable[[Theta], Predictions]:
         own, same = _split(context, context_axes)
 
-        def one(theta: Array, where: PyTree, number: Array | None, own: PyTree) -> Array:
-            return forward.predict(
-                theta if number is None else jnp.append(theta, number), eqx.combine(own, same), where
-            )
+        def one(theta: Array, where: ObservationIndex, system: Array, own: PyTree) -> Array:
+            return forward.predict(theta, eqx.combine(own, same), where, system)
 
         over_systems = jax.vmap(one, in_axes=(0, 0, 0, 0 if context_axes == 2 else None))
         over_chains = jax.vmap(over_systems, in_axes=(0, None, None, 0 if context_axes else None))
-        return lambda theta: over_chains(theta, self.where, self.number, own)
+        return lambda theta: over_chains(theta, self.where, self.system, own)
 
 
 def _split(context: PyTree, context_axes: int) -> tuple[PyTree, PyTree]:
@@ -191,39 +192,14 @@ def _split(context: PyTree, context_axes: int) -> tuple[PyTree, PyTree]:
     return eqx.partition(context, lambda leaf: context_axes > 0 and isinstance(leaf, jax.Array | np.ndarray))
 
 
-def solve_many(forward: Any, theta: Float[Array, "draw parameter"], laws: Any) -> Float[Array, "draw point state"]:
-    """Solutions of a solver on its grid for many draws, a block at a time."""
-    size = block_size(theta.shape[0], forward.numbers(0) * theta.dtype.itemsize)
-    return lax.map(lambda t: forward.solution(t, laws), theta, batch_size=size)
-
-
-CACHE = 32_000
-
-
-def block_size(solves: int, bytes_each: int) -> int:
-    """The largest divisor of `solves` that fits the cache; all of them where no useful one does, or size does not matter."""
-    # A solve larger than the cache fills the vector units by itself, and in a small block few wait for the slowest.
-    most = min(max(CACHE // bytes_each, 64 if bytes_each < CACHE else 4), solves) if bytes_each else solves
-    fitting = next(size for size in range(most, 0, -1) if solves % size == 0)
-    return fitting if fitting >= most // 3 else solves
-
-
-def likelihood(problem: Problem, data: Observations, kind: str = "solver", **options: Any) -> Likelihood:
-    """The likelihood of matched data (see `Observations.matched`) under the problem's solver or one of its surrogates."""
-    forward, where = solver(problem, data)
+def likelihood(problem: Equation, data: Observations) -> Likelihood:
+    """The likelihood of aligned data (see `align`) under the problem's solver."""
+    forward, where = problem.solver(data)
     noise = noise_of(problem)
-    number = jnp.arange(len(data.systems), dtype=float)[:, None] if problem.parameters.given else None
-    exact = Likelihood(forward, where, noise.observe(data), noise, number)
-    return seen_through(exact, problem, data, kind, **options)
+    return Likelihood(forward, where, noise.observe(data), noise, jnp.arange(len(data.systems)))
 
 
-def seen_through(exact: Likelihood, problem: Problem, data: Observations, kind: str, **options: Any) -> Likelihood:
-    """The same observations seen through a surrogate of the solver; the likelihood itself where there is none."""
-    if kind in KINDS:
-        forward = surrogate(kind, problem, exact.forward, **options)
-        return dataclasses.replace(exact, forward=forward, where=stencil(problem, data))
-    if options:
-        raise ProblemError(
-            f"network is for surrogates, and forward={kind!r} has none; drop it, or name another --forward"
-        )
-    return exact
+def seen_through(exact: Likelihood, problem: Equation, data: Observations, name: str, **options: Any) -> Likelihood:
+    """The same observations as chains are to see them: under one of the forward models that the problem allows."""
+    forward, where = forward_model(name, problem, data, **options)
+    return dataclasses.replace(exact, forward=forward, where=where) if forward.approximate else exact

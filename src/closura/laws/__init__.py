@@ -12,6 +12,8 @@ from ._base import SolverLaws as SolverLaws
 from ._bind import bind as bind
 from ._bind import build as build
 from ._bind import chain_axes as chain_axes
+from ._bind import first_of as first_of
+from ._bind import over_draws as over_draws
 from ._bind import prepare as prepare
 from ._found import Law as Law
 from ._found import LawError as LawError

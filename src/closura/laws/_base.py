@@ -86,6 +86,11 @@ class AbstractLaw(SolverLaw):
         """Log density of the weights, up to a constant; `view` is the law as prepared for this range."""
 
     @property
+    def unit(self) -> float:
+        """How large a law must be to matter."""
+        return 1.0
+
+    @property
     @abc.abstractmethod
     def weights(self) -> PyTree[Array]:
         """What learning moves; a PyTree without leaves where the law is given."""

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import NoReturn
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import jax.random as jr
 from jax.typing import ArrayLike
@@ -38,6 +39,25 @@ def prepare(laws: Laws, ranges: Mapping[str, Range], leading: int = 0) -> dict[s
         return eqx.filter_vmap(lambda law: one(law, range_, leading - 1))(law)
 
     return {name: one(law, ranges[name], leading) for name, law in laws.items()}
+
+
+def first_of(laws: Laws, leading: int) -> dict[str, AbstractLaw]:
+    """Every law as one chain has it: the first, of those with so many chain axes in front."""
+    return {
+        name: jax.tree.map(lambda a: a[(0,) * leading], law) if law.spec.per_chain else law
+        for name, law in laws.items()
+    }
+
+
+def over_draws(shared: SolverLaws, own: SolverLaws, axes: int = 1) -> tuple[SolverLaws, int]:
+    """Shared laws, and laws with so many axes in front, together: all of them with these axes, and their number; the shared
+    ones themselves and 0, where there are no others."""
+    leaves = jax.tree.leaves(own)
+    if not leaves:
+        return dict(shared) | dict(own), 0
+    lead = leaves[0].shape[:axes]
+    everyone = jax.tree.map(lambda a: jnp.broadcast_to(a, (*lead, *jnp.shape(a))), dict(shared))
+    return everyone | dict(own), axes
 
 
 def chain_axes(laws: SolverLaws) -> dict[str, int | None]:

@@ -165,6 +165,10 @@ class NetworkLaw(AbstractLaw):
         center, scale, _ = lax.stop_gradient(self.scaling)
         return self.network((jnp.stack(x) - center) / scale)[0]
 
+    @property
+    def unit(self) -> float:
+        return float(self.scaling.output)
+
     def prepare(self, range_: Range) -> "NetworkLaw | TabulatedLaw":
         """A table over `range_` (with linear continuation), or the network itself."""
         spec, structure = self.spec, self.spec.structure

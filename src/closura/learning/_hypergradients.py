@@ -47,6 +47,15 @@ class Replay(NamedTuple):
     next: Int[Array, " group"]
 
 
+class Batch(NamedTuple):
+    """Draws to train on, each of one system; labels are None where the equation itself teaches."""
+
+    theta: Float[Array, "draw parameter"]
+    system: Int[Array, " draw"]
+    label: Any
+    key: Array
+
+
 # Inside the root too: slopes through a step exist where a gradient is exactly zero.
 OPTIMISER = optax.scale_by_adam(eps_root=1e-16)
 
@@ -112,12 +121,8 @@ class Bilevel(NamedTuple):
 
     def labels(self, laws: Any, draws: Array) -> Any:
         """The solver's solutions at draws."""
-        solver = self.setup.exact.forward.reverse()
-        return _each_system(lambda theta: solver.solution(theta, laws))(self.complete(draws))
-
-    def complete(self, draws: Array) -> Array:
-        """Draws as problems take them."""
-        return self.setup.exact.forward.problem.parameters.complete(draws)
+        solver = self.setup.exact.forward.for_reverse_mode()
+        return _each_system(lambda theta, system: solver.solution(theta, laws, system))(draws)
 
     def remembered(self, laws: Any, label: Any) -> Replay:
         """The replay with draws (`label` are their solutions) and newcomers in it, as many as it holds. A solution that is
@@ -142,18 +147,18 @@ class Bilevel(NamedTuple):
 
             return jax.vmap(one_group)(old, new, place, fine)
 
-        theta = put(replay.theta, self.complete(draws))
+        theta = put(replay.theta, draws)
         stored = None if label is None else put(replay.label, label)
         return Replay(theta, stored, (replay.next + count) % slots)
 
-    def residual(self, weights: Any, laws: Any, batch: tuple[Array, Any, Array]) -> Float[Array, "draw condition"]:
+    def residual(self, weights: Any, laws: Any, batch: Batch) -> Float[Array, "draw condition"]:
         network, forward = eqx.combine(weights, self.setup.network), self.setup.likelihood.forward
-        return jax.vmap(lambda theta, label, key: forward.residual(network, laws, theta, label, key))(*batch)
+        return jax.vmap(lambda *one: forward.residual(network, laws, *one))(*batch)
 
-    def loss(self, weights: Any, laws: Any, batch: tuple[Array, Any, Array]) -> Float[Array, ""]:
+    def loss(self, weights: Any, laws: Any, batch: Batch) -> Float[Array, ""]:
         return jnp.mean(self.residual(weights, laws, batch) ** 2)
 
-    def batch(self, replay: Replay, keys: GroupKeys) -> tuple[Array, Any, Array]:
+    def batch(self, replay: Replay, keys: GroupKeys) -> Batch:
         """Draws picked at random from the replay of every group, with keys for what a loss draws itself."""
         size = max(1, self.setup.settings.batch // self.setup.settings.groups)
         slots, systems = replay.theta.shape[1:3]
@@ -161,7 +166,8 @@ class Bilevel(NamedTuple):
         def one_group(key: Array, theta: Array, label: Any) -> Any:
             (u,) = uniforms(key, (2, size))
             slot, system = (jnp.floor(n * x).astype(int) for n, x in zip((slots, systems), u))
-            return theta[slot, system], None if label is None else label[slot, system], jr.split(key, size)
+            picked = None if label is None else label[slot, system]
+            return Batch(theta[slot, system], system, picked, jr.split(key, size))
 
         picked = jax.vmap(one_group)(keys, replay.theta, replay.label)
         return jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), picked)
@@ -203,14 +209,13 @@ class Bilevel(NamedTuple):
             if setup.likelihood.forward.labelled:
                 # The solutions that label the draws are read at the observed points: no solve is made twice.
                 label = self.labels(laws, draws)
-                read = jax.vmap(setup.likelihood.forward.read)  # over systems
-                predicted = jax.vmap(jax.vmap(lambda *at: read(*at, setup.likelihood.where)))(
-                    self.complete(draws), label
-                )
+                seen = setup.likelihood
+                read = jax.vmap(lambda *at: jax.vmap(seen.forward.read)(*at, seen.where, seen.system))
+                predicted = jax.vmap(read)(draws, label)
                 scale = self.setup.network.frame.units.state_scale
                 fine = jnp.all(jnp.abs(label) < HUGE * scale, axis=(-2, -1))
             else:
-                label, solver = None, setup.exact.forward.reverse()
+                label, solver = None, setup.exact.forward.for_reverse_mode()
                 predicted = setup.exact.predict(_joined(draws), setup.exact.model(laws), solver)
                 predicted = predicted.reshape(*draws.shape[:2], *predicted.shape[1:])
                 scale = jnp.max(self.setup.network.frame.units.state_scale)
@@ -257,13 +262,13 @@ class Bilevel(NamedTuple):
         known = self.labels(self.laws, self.draws) if labelled else None
         replay = self.remembered(self.laws, known)
         surrogate, loss = self.train(self.laws, replay)
-        theta = self.complete(self.draws)
-        theta = theta.reshape(-1, theta.shape[-1])
+        theta = self.draws.reshape(-1, self.draws.shape[-1])
+        system = jnp.broadcast_to(jnp.arange(self.draws.shape[2]), self.draws.shape[:3]).reshape(-1)
         keys = jax.vmap(lambda key: jr.split(key, theta.shape[0] // len(self.keys)))(self.keys).reshape(-1)
 
         def residual(weights: Any, laws: Any, label: Any) -> Array:
             flat = label.reshape(theta.shape[0], *label.shape[3:]) if labelled else None
-            return self.residual(weights, laws, (theta, flat, keys))
+            return self.residual(weights, laws, Batch(theta, system, flat, keys))
 
         there = surrogate.weights
         value, push = jax.linearize(lambda w: residual(w, self.laws, known), there)
@@ -283,8 +288,9 @@ class Bilevel(NamedTuple):
 
 
 def _each_system(function: Any) -> Any:
-    """Over groups, chains and systems."""
-    return jax.vmap(jax.vmap(jax.vmap(function)))
+    """function(theta, system) over groups, chains and systems."""
+    over = jax.vmap(jax.vmap(jax.vmap(function), (0, None)), (0, None))
+    return lambda draws: over(draws, jnp.arange(draws.shape[2]))
 
 
 def _joined(tree: Any) -> Any:

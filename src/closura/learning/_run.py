@@ -19,9 +19,9 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array
 
 from ..data import Observations
-from ..equations import Problem, as_seen
+from ..equations import Equation, align
 from ..forward import likelihood, noise_prior, seen_through, trainable
-from ..laws import prepare
+from ..laws import AbstractLaw, SolverLaw, SolverLaws, first_of, over_draws, prepare
 from ..population import Population, Sharing, normal, population, uniforms
 from ..sampling import Cache, Chains, Convergence, Posterior, convergence, init_all, named_draws
 from ._hypergradients import AXIS, begin
@@ -33,7 +33,7 @@ from ._initialise import (
     effects_of,
     finite_rows,
     outside_share,
-    pace_of,
+    rhs_scale_of,
     start_laws,
     start_surrogate,
     table_range,
@@ -41,7 +41,7 @@ from ._initialise import (
 from ._program import DRAWS, SAME, STATE, Program
 from ._sampler import check_moves, make_sampler
 from ._schedule import learn_schedule, make_plan, sample_schedule
-from ._settings import Settings
+from ._settings import Settings, SettingsError
 from ._setup import Draws, Setup, State, weights_of, with_weights
 from ._stuck_chains import rescued
 from .algorithm import learn, sample
@@ -61,10 +61,10 @@ def refreshed(posterior: Posterior, chains: Chains) -> Chains:
 class Run:
     """A fit in progress. All that changes is in `state` and a few counters, which `closura.runs` can store and restore."""
 
-    def __init__(self, problem: Problem, data: Observations, settings: Settings):
+    def __init__(self, problem: Equation, data: Observations, settings: Settings):
         settings.check_size(len(data.systems), len(problem.parameters))
         self.began = time.perf_counter()
-        self.problem, self.data = as_seen(problem, data)
+        self.problem, self.data = align(problem, data)
         self.settings = settings
         self.setup, self.notes, state = self._begin()
         self.mesh = Mesh(np.array(jax.devices()[: device_count(self.problem, settings)]), (AXIS,))
@@ -95,16 +95,18 @@ class Run:
         key_laws, key_chains, key_network = jr.split(jr.key(settings.seed), 3)
         keys, chains = jax.jit(lambda key: _first_chains(prior, noise, settings, len(data.systems), key))(key_chains)
         laws, ranges = start_laws(
-            target.forward, problem.parameters.complete(chains.theta[:, 0]), key_laws, pace_of(problem, data)
+            target.forward, chains.theta[:, 0], key_laws, rhs_scale_of(problem, data), chains.theta.shape[:2]
         )
-        check_physics(target.forward, laws)
+        check_physics(target.forward, first_of(laws, 2))
+        own = {name: law for name, law in laws.items() if law.spec.per_chain}
+        laws = {name: law for name, law in laws.items() if name not in own}
+        if own and seen.forward.approximate:
+            raise SettingsError(
+                f"every chain has its own law {', '.join(own)}, and one network cannot stand for all; use forward='solver'"
+            )
+        chains = chains._replace(law=own or ())
         network, replay = start_surrogate(
-            seen.forward,
-            target.forward,
-            prior,
-            views_of(laws, ranges),
-            chains.theta[:, : settings.replay],
-            key_network,
+            seen.forward, prior, views_of(laws, ranges), chains.theta[:, : settings.replay], key_network
         )
         surrogate, frame = eqx.partition(network, trainable(network))
         sampler = make_sampler(settings, prior, noise, len(data.systems))
@@ -142,7 +144,7 @@ class Run:
         program = self._program("learn", learn, (STATE, SAME), (STATE, SAME))
         before = self.state
         self.state, log = program(self.state, schedule)
-        seen = self.visited() if self.laws else {}
+        seen = self.visited() if self.problem.closures else {}
         temperature = np.asarray(schedule.temperature)
         if self._went_wrong(log, seen):
             return self._step_back(before, log, temperature)
@@ -273,14 +275,26 @@ class Run:
     # What a run knows -------------------------------------------------------------------------------------------------
 
     @property
-    def laws(self) -> dict[str, Any]:
-        """The closures with their current weights."""
-        return with_weights(self.setup.closures, self.state.law.weights)
+    def laws(self) -> dict[str, AbstractLaw]:
+        """The laws with their current weights; those that every chain has for itself as the first chain has them."""
+        return with_weights(self.setup.closures, self.state.law.weights) | first_of(self.state.chains.law or {}, 2)
 
     @property
-    def views(self) -> dict[str, Any]:
-        """The closures as solvers call them."""
+    def views(self) -> dict[str, SolverLaw]:
+        """The same as solvers call them."""
         return views_of(self.laws, self.state.ranges)
+
+    def views_at(self, chosen: np.ndarray | None = None) -> tuple[SolverLaws, int]:
+        """All laws as solvers call them: at kept draws, by their number (chain after chain), or at all chains of now.
+
+        Where chains have laws of their own, every law has a draw axis in front, and 1 is returned beside them; else 0.
+        """
+        if chosen is None:
+            own = jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), self.state.chains.law)
+        else:
+            own = jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:])[chosen], self.kept.law)
+        shared = {name: law for name, law in self.views.items() if name in self.setup.closures}
+        return over_draws(shared, prepare(own or {}, self.state.ranges, leading=1))
 
     @property
     def network(self) -> Any:
@@ -353,25 +367,33 @@ class Run:
         """Of every scalar; on every so-many-th draw where there are very many numbers."""
         return convergence(self.draws(), self.groups)
 
+    def some_chains(self, chains: int = 16) -> np.ndarray:
+        """Numbers of a few chains of every group."""
+        groups, count, systems = self.state.chains.theta.shape[:3]
+        each = max(1, min(chains, SURVEY_POINTS // (systems * len(self.problem.points))) // groups)
+        return (count * np.arange(groups)[:, None] + np.arange(min(each, count))).ravel()
+
     def some_theta(self, chains: int = 16) -> np.ndarray:
-        """(chain, system, parameter): recent positions of a few chains of every group."""
+        """(chain, system, parameter): where a few chains of every group stand."""
         theta = np.asarray(self.state.chains.theta)
-        calls = theta.shape[2] * len(self.problem.points)
-        each = max(1, min(chains, SURVEY_POINTS // calls) // theta.shape[0])
-        return theta[:, :each].reshape(-1, *theta.shape[2:])
+        return theta.reshape(-1, *theta.shape[2:])[self.some_chains(chains)]
 
     def visited(self) -> dict[str, np.ndarray]:
         """Inputs the laws were called with along trajectories of current chains, name -> (call, input)."""
         if "visited" not in self._programs:
-            forward, setup = self.setup.exact.forward, self.setup
+            forward = self.setup.exact.forward
 
-            def survey(weights: Any, ranges: Any, theta: Array) -> Any:
-                laws = prepare(with_weights(setup.closures, weights), ranges)
-                return jax.vmap(jax.vmap(lambda t: forward.visited(t, laws)))(theta)
+            def survey(laws: SolverLaws, theta: Array) -> dict[str, Array]:
+                def of_chain(theta: Array, laws: SolverLaws) -> dict[str, Array]:
+                    return jax.vmap(lambda t, k: forward.law_inputs(t, laws, k))(theta, jnp.arange(len(theta)))
 
-            self._programs["visited"] = jax.jit(survey)
-        weights, ranges = jax.device_get((self.state.law.weights, self.state.ranges))
-        seen = self._programs["visited"](weights, ranges, self.problem.parameters.complete(self.some_theta()))
+                return jax.vmap(of_chain, (0, 0 if self.state.chains.law else None))(theta, laws)
+
+            self._programs["visited"] = eqx.filter_jit(survey)
+        some = self.some_chains()
+        laws, axes = self.views_at()
+        laws = jax.device_get(jax.tree.map(lambda a: a[some], laws) if axes else laws)
+        seen = self._programs["visited"](laws, self.some_theta())
         self._surveyed = {name: int(np.prod(np.shape(x)[:-1])) for name, x in seen.items()}
         return finite_rows(seen)
 

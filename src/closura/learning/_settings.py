@@ -7,7 +7,8 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_serializer, field_validator, model_validator
 
-from ..equations import Problem
+from ..equations import Equation
+from ..forward import FORWARDS
 from ..sampling import JointBlock, Kernel
 
 KERNEL_NAMES = ("theta", "shared", "joint", "population", "noise", "differential_evolution", "multi_try")
@@ -27,9 +28,7 @@ class Given(BaseModel):
     preset: Literal["default", "paper"] = Field(
         "default", description="what settings not given are: tuned for two cores, or as published"
     )
-    forward: Literal["solver", "basis", "fno-supervised", "fno-physics", "pinn"] = Field(
-        "solver", description="what chains see: the solver, or a network trained while they run"
-    )
+    forward: str = Field("solver", description="what chains see: the solver, or a network trained while they run")
     hierarchy: bool = Field(True, description="infer the population; false puts a fixed prior on every system")
     population: Literal["diagonal", "full"] = Field(
         "diagonal", description="parameters vary between systems each on its own, or together (correlations inferred)"
@@ -115,6 +114,13 @@ class Given(BaseModel):
         """YAML's word is null; people write none."""
         return None if isinstance(value, str) and value.lower() == "none" else value
 
+    @field_validator("forward")
+    @classmethod
+    def _exists(cls, value: str) -> str:
+        if value not in FORWARDS:
+            raise ValueError(f"input should be {' or '.join(map(repr, FORWARDS))}")
+        return value
+
 
 class Settings(Given):
     """Everything a run can be told, each by its name: `fit(problem, data, iterations=3000)`. What does not go together is refused."""
@@ -182,7 +188,7 @@ class Settings(Given):
             )
 
 
-# What does well on two cores: for curves over time, and for fields, whose solutions are dear. Surrogates train better in many
+# What does well on two cores: for curves over time, and for fields, whose solutions are expensive. Surrogates train better in many
 # steps on few draws than in few steps on many.
 _FEW = {"chains": 32, "iterations": 1000}
 _CURVES: dict[str, dict[str, Any]] = {
@@ -208,6 +214,8 @@ _EVOLUTIONS = {kind: chosen | {"learning_rate": 1e-2, "tempering": 0.2} for kind
 # While an operator knows nothing, it leads chains and with them the law astray.
 _EVOLUTIONS["fno-supervised"] |= {"surrogate_warmup": 0.15, "iterations": 1000}
 
+
+PROFILES = {"curves": _CURVES, "fields": _FIELDS, "evolutions": _EVOLUTIONS}  # by what an equation says of itself
 
 # The runs of the paper (its appendix A), by problem; problems it does not have get those of its first.
 _PAPER = {"groups": 1, "blocks": "joint", "covariance": "self", "iterations": 9000, "tempering": 0.0, "tune": 0}
@@ -260,17 +268,16 @@ def current_names(values: dict[str, Any]) -> dict[str, Any]:
     return {RENAMED.get(name, name): value for name, value in values.items()}
 
 
-def make_settings(values: dict[str, Any], problem: Problem | None = None) -> Settings:
+def make_settings(values: dict[str, Any], problem: Equation | None = None) -> Settings:
     """Settings from keys and values, or one message that names each bad key and what it is for.
 
     What is not given has the default that suits problem and forward model, in the preset asked for.
     """
     values = current_names(values)
-    preset, axes = str(values.get("preset") or "default"), () if problem is None else problem.axes
-    # In the plane and in time a solver takes hours where a surrogate takes minutes.
-    usual = "basis" if len(axes) > 2 and preset == "default" else "solver"
+    preset = str(values.get("preset") or "default")
+    usual = "solver" if problem is None or preset != "default" else problem.default_forward
     forward = str(values.get("forward") or usual)
-    known = _CURVES if len(axes) < 2 else _EVOLUTIONS if "time" in axes else _FIELDS
+    known = PROFILES["curves" if problem is None else problem.profile]
     if preset == "paper":
         known = PAPER.get("" if problem is None else problem.name, _FIRST)
         if forward not in known:

@@ -11,7 +11,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
 from ..forward import Likelihood, NoisePrior
-from ..laws import Closures, Range, prepare
+from ..laws import Closures, Range, SolverLaw, prepare
 from ..population import Population, normal, uniforms
 from ..sampling import Chains, GroupKeys, Info, Kernel, Posterior, Tuning, per_group, split_keys
 from ._hypergradients import AXIS, Replay, Trained
@@ -93,6 +93,7 @@ class Setup(eqx.Module):
     noise: NoisePrior | None
     sweep: tuple[Kernel, ...]
     settings: Settings = eqx.field(static=True)
+    fixed: dict[str, SolverLaw] = eqx.field(default_factory=dict)  # laws of an earlier run, as solvers call them
     law_axes: int = eqx.field(static=True, default=1)  # own laws are those of a chain, or (2) of a system of a chain
 
     @property
@@ -113,7 +114,8 @@ class Setup(eqx.Module):
         """The laws as solvers call them, and their log prior."""
         laws = with_weights(self.closures, weights)
         views = prepare(laws, ranges)
-        return views, sum((law.log_prior(ranges[name], views[name]) for name, law in laws.items()), jnp.zeros(()))
+        log_prior = sum((law.log_prior(ranges[name], views[name]) for name, law in laws.items()), jnp.zeros(()))
+        return views | self.fixed, log_prior
 
     def posterior(
         self, laws: Closures, state: State, now: Schedule | None = None, delayed_acceptance: bool = False

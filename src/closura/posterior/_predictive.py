@@ -74,12 +74,13 @@ def replicate(run: Run) -> Replicas:
     some = np.ix_(chain, draw)
 
     @eqx.filter_jit
-    def predict(likelihood: Likelihood, theta: Array, laws: PyTree) -> Array:
+    def predict(likelihood: Likelihood, theta: Array, laws: PyTree, axes: int) -> Array:
         # The likelihood's own forward model: observations need not lie on the time grid.
-        return likelihood.predict(theta, likelihood.model(laws))
+        return likelihood.predict(theta, likelihood.model(laws), context_axes=axes)
 
     chosen = jnp.asarray(theta[some].reshape(-1, *theta.shape[2:]))
-    predicted = predict(target, chosen, run.views)
+    numbers = theta.shape[1] * chain[:, None] + draw
+    predicted = predict(target, chosen, *run.views_at(numbers.ravel()))
     sigma = data.sigma
     if log_sigma is not None:
         inferred = np.exp(log_sigma[some]).reshape(-1, log_sigma.shape[-1]).astype(float)[:, data.quantity]

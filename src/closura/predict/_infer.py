@@ -8,7 +8,8 @@ fall behind are resampled: a system that is nothing like the fleet is found as w
 adapted any more.
 """
 
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +19,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int
 
 from ..forward import Likelihood
+from ..laws import Range, SolverLaws
 from ..learning import (
     AXIS,
     DRAWS,
@@ -78,17 +80,19 @@ class Inferred(NamedTuple):
 
 def infer(
     target: Likelihood,
-    laws: Any,
+    laws: SolverLaws,
     stored: PopulationDraws,
     prior: Independent,
     seed: int = 0,
     effort: Effort = CURVES,
+    ranges: Mapping[str, Range] | None = None,
 ) -> Inferred:
-    """The posterior of every new system; `laws` are those that all chains share, as the solver calls them."""
+    """The posterior of every new system; `laws` are those that all draws share, as the solver calls them, `ranges` those of
+    the tables of laws that each stored draw has its own of."""
     many = target.measured.value.shape[0] >= MANY
     if many:
         effort = effort._replace(groups=2)
-    setup, state = _begin(target, laws, stored, prior, jr.key(seed), effort)
+    setup, state = _begin(target, laws, stored, prior, jr.key(seed), effort, ranges)
     mesh = Mesh(np.array(jax.devices()[:1]), (AXIS,))
     warm_up = Program(learn, setup, mesh, (STATE, SAME), (STATE, SAME))
     keep = Program(sample, setup, mesh, (STATE, SAME, SAME, SAME), (STATE, DRAWS, SAME))
@@ -115,7 +119,13 @@ def infer(
 
 
 def _begin(
-    target: Likelihood, laws: Any, stored: PopulationDraws, prior: Independent, key: Array, effort: Effort
+    target: Likelihood,
+    laws: SolverLaws,
+    stored: PopulationDraws,
+    prior: Independent,
+    key: Array,
+    effort: Effort,
+    ranges: Mapping[str, Range] | None,
 ) -> tuple[Setup, State]:
     """Chains from the wide prior, each system with a stored draw of its own."""
     population = Empirical(stored, prior)
@@ -136,8 +146,8 @@ def _begin(
     if stored.center is not None or not any(prior.log_densities):  # else members are not those of the prior
         sweep.append(MultiTry(tries=effort.fresh))
     settings = make_settings({"chains": shape[0] * shape[1], "groups": shape[0]})
-    setup = Setup(target, target, population, dict(laws), None, None, tuple(sweep), settings, law_axes=2)
-    state = State(jr.split(key_chains, shape[0]), chains, {}, begin({}), begin(None), (), {})
+    setup = Setup(target, target, population, {}, None, None, tuple(sweep), settings, dict(laws), law_axes=2)
+    state = State(jr.split(key_chains, shape[0]), chains, {}, begin({}), begin(None), (), dict(ranges or {}))
     chains = jax.jit(lambda state: setup.posterior(laws, state).refresh(state.chains))(state)
     return setup, state._replace(chains=chains, tuning=init_all(sweep, chains))
 

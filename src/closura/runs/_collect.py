@@ -3,24 +3,22 @@
 from collections.abc import Mapping
 from typing import Any
 
+import jax
 import numpy as np
 import pandas as pd
 
 from ..diagnose import (
     Evidence,
     Truth,
+    bad_scheme,
     check_table,
     confounded,
     judge,
-    reading_error,
     remarks,
     spot_check,
-    step_error,
-    too_long,
     trajectories,
-    unstable,
 )
-from ..equations import ODE, Elliptic, Evolution, Problem, ProblemError
+from ..equations import Equation, ProblemError, kinds_in_words
 from ..laws import Law, support_of
 from ..learning import Run
 from ..posterior import posterior_tree, replicate, residual_views, summarise, true_values
@@ -34,11 +32,11 @@ TAKEN: tuple[str, ...] = ("mu", "tau", "sigma", "correlation", "shift", "effect"
 TAKEN += ("chain", "draw", "system", "parameter", "other")
 
 
-def check_names(problem: Problem) -> None:
+def check_names(problem: Equation) -> None:
     """Parameters become variables of the posterior: refuse names that mean something else there."""
-    if not isinstance(problem, ODE | Elliptic | Evolution):
+    if not isinstance(problem, Equation):
         raise ProblemError(
-            f"a problem is a cl.ODE(...), cl.Elliptic(...) or cl.Evolution(...), not a {type(problem).__name__}; of a problem "
+            f"a problem is a {kinds_in_words()}, not a {type(problem).__name__}; of a problem "
             "file, import `problem`, or use the command line: closura fit FILE --data TABLE"
         )
     for name in problem.parameters.names:
@@ -56,15 +54,16 @@ def collect(run: Run, truth: Truth | None = None, context: Mapping[str, Any] | N
     paths, replicas = trajectories(run, truth), replicate(run)
     checks = check_table(replicas.residual, replicas.inside, run.data)
     surrogate, noise = spot_check(run, paths, truth), run.setup.exact.noise
+    unit = noise.unit(replicas.predicted.mean(axis=0), run.sigma())
     learned = any(spec.trainable for spec in run.problem.closures.values())
     found = Evidence(
         convergence=run.convergence(),
         chi_square=replicas.chi_square(run.sigma()),
         outside=run.outside(),
         surrogate_error=surrogate.error,
-        reading=reading_error(run.problem, run.data, paths.fit.mean(axis=0), noise, run.sigma()),
+        reading=run.problem.interpolation_error(run.data, paths.fit.mean(axis=0), unit),
         checked=remarks(checks, replicas.residual, run.data, noise, learned=learned),
-        scheme=None if run.diverged or run.phase == "learn" else _bad_scheme(run),
+        scheme=None if run.diverged or run.phase == "learn" else bad_scheme(run),
         draws=run.draws(),
         log_step=run.log_steps,
     )
@@ -100,11 +99,11 @@ def collect(run: Run, truth: Truth | None = None, context: Mapping[str, Any] | N
 
 def _laws(run: Run, visited: Mapping[str, np.ndarray]) -> dict[str, Law]:
     """The laws with where data supported them, and the range of their tables."""
-    inputs = run.problem.law_inputs()
+    inputs = run.problem.law_input_names()
     tables = {name: (np.asarray(ends.low), np.asarray(ends.high)) for name, ends in run.state.ranges.items()}
-    return {
-        name: Law(name, law, inputs[name], support_of(visited[name]), tables[name]) for name, law in run.laws.items()
-    }
+    own = jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), run.kept.law) or {}
+    laws = {name: own.get(name, law) for name, law in run.laws.items()}
+    return {name: Law(name, law, inputs[name], support_of(visited[name]), tables[name]) for name, law in laws.items()}
 
 
 def _history(run: Run) -> pd.DataFrame:
@@ -112,12 +111,3 @@ def _history(run: Run) -> pd.DataFrame:
     if not run.history:
         return pd.DataFrame(columns=list(EMPTY_HISTORY))
     return pd.DataFrame({key: np.concatenate([entry[key] for entry in run.history]) for key in run.history[0]})
-
-
-def _bad_scheme(run: Run) -> str | None:
-    """What is wrong with the steps at the parameters found, if anything; they were chosen before these were known."""
-    theta = run.theta().mean(axis=(0, 1))
-    if isinstance(run.problem, Evolution):
-        return unstable(run.problem, run.views, theta)
-    error = step_error(run, theta[None])
-    return None if error is None else too_long(run.problem, run.data.systems, error[0])

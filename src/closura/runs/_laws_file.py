@@ -16,7 +16,7 @@ import jax.random as jr
 import numpy as np
 import pandas as pd
 
-from ..equations import equation_at, unit_scaling
+from ..equations import unit_scaling
 from ..laws import MLP, AbstractLaw, Law, LawError, LawSpec, Support, build, choose, export_law, was_given
 from ._result import Result
 
@@ -28,7 +28,7 @@ def write_laws(result: Result, folder: Path) -> None:
     laws = result.closures
     arrays = [{n: _arrays(law.law) for n, law in laws.items() if law.learned is learned} for learned in (True, False)]
     eqx.tree_serialise_leaves(folder / WEIGHTS, arrays)
-    facts = {"problem": result.problem.name, "converged": result.converged, "equation": equation_at(result.problem)}
+    facts = {"problem": result.problem.name, "converged": result.converged, "equation": result.problem.fingerprint()}
     stored = {name: _facts(law) for name, law in laws.items()}
     (folder / FACTS).write_text(json.dumps({**facts, "closures": stored}, indent=1) + "\n", "utf-8")
 

@@ -12,7 +12,6 @@ import xarray as xr
 
 from ..data import Observations
 from ..diagnose import Truth, Verdict
-from ..equations import Problem
 from ..laws import Law, choose, export_law
 from ..posterior import closure_view, population_lines, table_of
 from ..predict import Fleet, Newcomers, fleet_of
@@ -29,7 +28,7 @@ class Result:
     - `tree`: the whole DataTree that `posterior.nc` holds; `history`: one row an iteration.
     """
 
-    problem: Problem
+    problem: Equation
     data: Observations
     settings: dict[str, Any]
     verdict: Verdict

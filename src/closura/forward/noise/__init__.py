@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ...data import Observations, by_quantity
-from ...equations import NOISES, Problem, ProblemError
+from ...equations import NOISES, Equation, ProblemError
 from ...parameters import LogNormal
 from ._base import LogScale as LogScale
 from ._base import Measured as Measured
@@ -22,14 +22,14 @@ NOISES["lognormal"] = Lognormal()
 NOISES["student"] = Student()
 
 
-def noise_of(problem: Problem) -> Noise:
+def noise_of(problem: Equation) -> Noise:
     """The family of a problem's noise."""
     if not isinstance(problem.noise, Noise):
         raise ProblemError(f"noise={problem.noise!r}: derive a family of your own from cl.Noise")
     return problem.noise
 
 
-def noise_prior(problem: Problem, data: Observations) -> tuple[NoisePrior | None, list[str]]:
+def noise_prior(problem: Equation, data: Observations) -> tuple[NoisePrior | None, list[str]]:
     """What is to be inferred of the noise of these (matched) data, and in words what is believed of it before."""
     noise, priors, free, said = noise_of(problem), [], [], []
     for number, (name, stated) in enumerate(by_quantity(problem.sigma, data.quantities).items()):

@@ -5,8 +5,8 @@ import pandas as pd
 import pytest
 
 import closura as cl
-from closura.diagnose import often_too_long, step_error
-from closura.diagnose._step_error import too_long
+from closura.diagnose import often_too_coarse, refinement_error
+from closura.diagnose._discretisation_error import too_coarse
 from closura.learning import Run, make_settings
 
 RATES = np.array([0.5, 2.0, 20.0])
@@ -31,7 +31,7 @@ def started(problem):
 
 @pytest.fixture(scope="module")
 def error():
-    return step_error(started(decay()), np.log(RATES)[None, :, None])
+    return refinement_error(started(decay()), np.log(RATES)[None, :, None])
 
 
 def factor(z):
@@ -49,25 +49,25 @@ def test_what_halving_changes_is_that_of_rk4(error):
 
 def test_who_is_worst_and_what_to_do_is_said(error):
     problem = decay()
-    said = too_long(problem, ("m0", "m1", "m2"), error[0])
+    said = too_coarse(problem, ("m0", "m1", "m2"), error[0])
     assert "Steps of dt=0.25 are too long: with half of it what is predicted of system m2 moves by" in said
     assert "dt=0.0625, or integrator=cl.Adaptive()" in said
-    assert too_long(problem, ("m0", "m1"), error[0, :2]) is None
-    assert too_long(problem, ("m0",), None) is None
-    assert "m0 becomes finite" in too_long(problem, ("m0",), np.array([np.inf]))
-    assert too_long(problem, ("m0",), np.array([np.nan])) is None
+    assert too_coarse(problem, ("m0", "m1"), error[0, :2]) is None
+    assert too_coarse(decay(integrator=cl.Adaptive()), ("m0",), error[0, 2:]) is None
+    assert "m0 becomes finite" in too_coarse(problem, ("m0",), np.array([np.inf]))
+    assert too_coarse(problem, ("m0",), np.array([np.nan])) is None
 
 
 def test_steps_of_their_own_length_are_left_alone():
-    assert step_error(started(decay(integrator=cl.Adaptive())), np.log(RATES)[None, :, None]) is None
+    assert np.isnan(refinement_error(started(decay(integrator=cl.Adaptive())), np.log(RATES)[None, :, None])).all()
 
 
 def test_draws_from_the_priors_count_by_how_many_are_off():
     problem, off = decay(), np.full((10, 10), 0.01)
-    assert often_too_long(problem, off) == []
+    assert often_too_coarse(problem, off) == []
     off[:2] = 5.0
-    assert "too long for 20% of the parameters that the priors allow" in often_too_long(problem, off)[0]
-    assert often_too_long(problem, None) == []
+    assert "too long for 20% of the parameters that the priors allow" in often_too_coarse(problem, off)[0]
+    assert often_too_coarse(problem, np.full((10, 10), np.nan)) == []
 
 
 @pytest.mark.usefixtures("hardly_optimised")
