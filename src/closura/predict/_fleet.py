@@ -11,6 +11,7 @@ import pandas as pd
 import xarray as xr
 
 from ..data import DataError, Observations
+from ..equations import Equation
 from ..laws import Law, Laws, Range, SolverLaws, over_draws, prepare
 from ..population import PopulationDraws
 
@@ -92,8 +93,8 @@ class Fleet:
         unknown = not_stated(data)
         if unknown.any() and self.problem.noise.has_scale:
             log_sigma = self._sizes(unknown, data.quantities)[some]
-        center, white, log_sigma = (None if a is None else jnp.asarray(a, float) for a in (center, white, log_sigma))
-        return PopulationDraws(center, white, log_sigma, self.own_laws(some) or ())
+        arrays = [None if a is None else jnp.asarray(a, float) for a in (center, white, log_sigma)]
+        return PopulationDraws(arrays[0], arrays[1], arrays[2], self.own_laws(some) or ())
 
     def _sizes(self, unknown: np.ndarray, names: tuple[str, ...]) -> np.ndarray:
         """Of the noise where a table does not state it: inferred by the fit, or nobody knows."""

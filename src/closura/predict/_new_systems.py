@@ -13,6 +13,7 @@ import pandas as pd
 
 from ..data import DataError, Observations, read_table
 from ..diagnose import EXPENSIVE, LEVEL, MOST, Membership, membership
+from ..equations import Equation, align_data, bind_inputs
 from ..forward import likelihood
 from ..laws import SolverLaws
 from ..population import PopulationDraws, alone

@@ -6,7 +6,7 @@ from pathlib import Path
 import xarray as xr
 
 from ..data import read_table
-from ..equations import ProblemError, same_equation
+from ..equations import Equation, ProblemError, align, same_equation
 from ..laws import Law
 from ..predict import Fleet, notes_of
 from ._laws_file import read_laws

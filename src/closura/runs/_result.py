@@ -12,6 +12,7 @@ import xarray as xr
 
 from ..data import Observations
 from ..diagnose import Truth, Verdict
+from ..equations import Equation
 from ..laws import Law, choose, export_law
 from ..posterior import closure_view, population_lines, table_of
 from ..predict import Fleet, Newcomers, fleet_of
