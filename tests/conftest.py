@@ -1,11 +1,24 @@
 """Fixtures every test may ask for."""
 
-import os
 import sys
 from pathlib import Path
 
 import jax
 import pytest
+from compiled import place, prune
+
+# Files that take longest, so that both workers are done at about the same time; all others follow in their usual order.
+LONGEST: tuple[str, ...] = ()
+
+
+def pytest_configure(config):
+    if not hasattr(config, "workerinput"):
+        prune(place())
+
+
+def pytest_collection_modifyitems(items):
+    first = {name: number for number, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: first.get(item.path.relative_to(Path(__file__).parent).as_posix(), len(first)))
 
 
 @pytest.fixture
@@ -18,8 +31,7 @@ def float64():
 @pytest.fixture(autouse=True, scope="session")
 def compiled_once():
     """Many tests compile the same program: let them share it, also between workers and from run to run."""
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    jax.config.update("jax_compilation_cache_dir", str(home / "closura" / "compiled"))
+    jax.config.update("jax_compilation_cache_dir", str(place()))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 
 

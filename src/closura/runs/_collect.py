@@ -1,6 +1,5 @@
 """From a run to a result: posterior in ArviZ's schema, metrics, what the figures show."""
 
-import resource
 import sys
 import time
 from typing import Any
@@ -256,7 +255,6 @@ def _metrics(
         law_mse_visited = float(np.mean(on_visits)) if on_visits else None
     labels = run.problem.parameters.labels
     seconds = time.perf_counter() - run.began
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1024 if sys.platform != "darwin" else 1024**2)
     return {
         "problem": run.problem.name,
         "forward": settings.forward,
@@ -278,8 +276,18 @@ def _metrics(
         "seconds_total": seconds,
         "seconds_compile": run.seconds_compile,
         "seconds_per_iteration": (seconds - run.seconds_compile) / max(1, run.iteration),
-        "peak_rss_mb": peak,
+        "peak_rss_mb": _peak_memory(),
     }
+
+
+def _peak_memory() -> float | None:
+    """Return the most memory this process has held, in MB; None where the system does not say (native Windows)."""
+    try:
+        import resource
+    except ModuleNotFoundError:
+        return None
+    unit = 1024**2 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
 
 
 def _second_stage(run: Run) -> float | None:
