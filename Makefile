@@ -11,10 +11,11 @@ READY := $(VENV)/.ready
 demo: $(READY)
 	$(BIN)/closura fit mass-damper --out runs/demo --overwrite
 
-# Types and documentation are checked beside the tests and say what they found in one piece, when they are done.
+# Types and documentation are checked beside the tests and say what they found in one piece, when they are done. A browser
+# is installed beside them too: its tests come last.
 test nightly: lint
 	@said=$$(mktemp); trap 'rm -f "$$said"' EXIT; \
-	( $(MAKE) --no-print-directory -k types docs >"$$said" 2>&1; failed=$$?; cat "$$said"; exit $$failed ) & beside=$$!; \
+	( $(MAKE) --no-print-directory -k browser types docs >"$$said" 2>&1; failed=$$?; cat "$$said"; exit $$failed ) & beside=$$!; \
 	$(MAKE) --no-print-directory $(if $(filter nightly,$@),everything,check); failed=$$?; \
 	wait $$beside || { failed=2; echo "types or documentation are wrong, see above"; }; \
 	exit $$failed
@@ -33,13 +34,13 @@ types: $(READY)
 docs: $(READY)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-# A file stays with one worker, so that what its tests share is made once; tests/conftest.py says which files come first.
+# A file stays with one worker, so that what its tests share is made once; tests/conftest.py says which come first.
 PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-check: $(READY) browser
+check: $(READY)
 	$(PYTEST)
 
-everything: $(READY) browser
+everything: $(READY)
 	$(PYTEST) -m ""
 
 # The report is tested in a real browser: Debian's, where there is none and it may be installed; else those tests are skipped.

@@ -3,22 +3,24 @@
 import sys
 from pathlib import Path
 
+import compiled
 import jax
 import pytest
-from compiled import place, prune
 
-# Files that take longest, so that both workers are done at about the same time; all others follow in their usual order.
-LONGEST: tuple[str, ...] = ()
+# Files that take longest come first, so that both workers are done at about the same time; what waits for a browser comes last.
+FIRST: tuple[str, ...] = ()
+LAST = ("show/test_browser.py",)
 
 
 def pytest_configure(config):
     if not hasattr(config, "workerinput"):
-        prune(place())
+        compiled.prune(compiled.place())
 
 
 def pytest_collection_modifyitems(items):
-    first = {name: number for number, name in enumerate(LONGEST)}
-    items.sort(key=lambda item: first.get(item.path.relative_to(Path(__file__).parent).as_posix(), len(first)))
+    """All other files stand between the first and the last, in their usual order."""
+    place = {name: number for number, name in enumerate(FIRST)} | dict.fromkeys(LAST, len(FIRST) + 1)
+    items.sort(key=lambda item: place.get(item.path.relative_to(Path(__file__).parent).as_posix(), len(FIRST)))
 
 
 @pytest.fixture
@@ -31,7 +33,7 @@ def float64():
 @pytest.fixture(autouse=True, scope="session")
 def compiled_once():
     """Many tests compile the same program: let them share it, also between workers and from run to run."""
-    jax.config.update("jax_compilation_cache_dir", str(place()))
+    jax.config.update("jax_compilation_cache_dir", str(compiled.place()))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 
 
