@@ -1,5 +1,6 @@
 """Fixtures every test may ask for."""
 
+import os
 import sys
 from pathlib import Path
 
@@ -12,7 +13,15 @@ FIRST: tuple[str, ...] = ()
 LAST = ("show/test_browser.py",)
 
 
+# Compiling takes most of the time of `make test`: XLA's older emitters and fewer passes of LLVM halve it, and the numbers are the
+# same. At night programs are compiled as users compile them.
+COMPILED_SOON = "--xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=1"
+
+
 def pytest_configure(config):
+    flags = os.environ.get("XLA_FLAGS", "")
+    if config.option.markexpr == "not nightly" and COMPILED_SOON not in flags:  # workers inherit them
+        os.environ["XLA_FLAGS"] = f"{COMPILED_SOON} {flags}"
     if not hasattr(config, "workerinput"):
         compiled.prune(compiled.place())
 
