@@ -1,20 +1,29 @@
-# Two commands: `make demo` fits twenty oscillators and says where its report is; `make test` checks everything.
-# Both set themselves up in .venv with the versions pinned in constraints.txt.
+# Two commands: `make demo` fits twenty oscillators and says where its report is; `make test` checks everything that can be
+# checked in minutes, `make nightly` all the rest too. All set themselves up in .venv with the versions in constraints.txt.
 PYTHON ?= python3
+WORKERS ?= 2
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint types docs check browser setup format bench clean
+.PHONY: demo test nightly lint types docs check everything browser setup format bench clean
 
 demo: $(READY)
 	$(BIN)/closura fit mass-damper --out runs/demo --overwrite
 
-test: lint types docs check
+# Types and documentation are checked beside the tests and say what they found in one piece, when they are done. A browser
+# is installed beside them too: its tests come last.
+test nightly: lint
+	@said=$$(mktemp); trap 'rm -f "$$said"' EXIT; \
+	( $(MAKE) --no-print-directory -k browser types docs >"$$said" 2>&1; failed=$$?; cat "$$said"; exit $$failed ) & beside=$$!; \
+	$(MAKE) --no-print-directory $(if $(filter nightly,$@),everything,check); failed=$$?; \
+	wait $$beside || { failed=2; echo "types or documentation are wrong, see above"; }; \
+	exit $$failed
 
 setup: $(READY)
 
 lint: $(READY)
+	@git ls-files -z 2>/dev/null | xargs -0 $(BIN)/python tools/tidy.py
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
@@ -25,8 +34,14 @@ types: $(READY)
 docs: $(READY)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-check: $(READY) browser
-	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
+# A file stays with one worker, so that what its tests share is made once; tests/conftest.py says which come first.
+PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+
+check: $(READY)
+	$(PYTEST)
+
+everything: $(READY)
+	$(PYTEST) -m ""
 
 # The report is tested in a real browser: Debian's, where there is none and it may be installed; else those tests are skipped.
 browser:

@@ -59,6 +59,7 @@ def test_a_law_that_a_parameter_can_undo():
     assert said.startswith("Of the closure 'f', a part in proportion to u cannot be told from the parameter k")
 
 
+@pytest.mark.nightly
 def test_what_a_law_cannot_have_is_not_held_against_it():
     sloped = spring("f(u) + constant", closure=cl.MLP(width=8, depth=1, zero_at_origin=True))
     free = cl.check(spring("f(u) + constant"), fleet(4, 30), **SIZES).warnings
@@ -66,16 +67,19 @@ def test_what_a_law_cannot_have_is_not_held_against_it():
     assert not any("a constant" in line for line in cl.check(sloped, fleet(4, 30), **SIZES).warnings)
 
 
+@pytest.mark.nightly
 def test_a_promise_cannot_be_undone_by_a_parameter_that_is_known():
     known = {"k": 4.0, "u0": cl.Real(guess=0.0), "v0": cl.Real(guess=0.0)}
     assert cl.check(spring("f(u)", parameters=known), fleet(4, 30), **SIZES).warnings == []
 
 
+@pytest.mark.nightly
 def test_nor_by_one_whose_typical_value_is_known():
     narrow = {"k": cl.LogNormal(np.log(4.0), 0.01), "u0": cl.Real(guess=0.0), "v0": cl.Real(guess=0.0)}
     assert cl.check(spring("f(u)", parameters=narrow), fleet(4, 30), **SIZES).warnings == []
 
 
+@pytest.mark.nightly
 def test_a_parameter_of_all_systems_cannot_undo_what_differs_between_them():
     """A load that is known of each: with one g for all, how an odd law grows with it is seen in how they differ."""
     loads = fleet(4, 30).assign(load=lambda t: 1.0 + t["system"].factorize()[0])
@@ -134,6 +138,18 @@ def test_the_picture_shows_data_and_priors(found, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["ode", "elliptic", "evolution"])
+def test_starting_points_can_be_read(kind, tmp_path):
+    from closura.cli._problem_file import from_file, write_start
+
+    write_start(tmp_path / "mine.py", kind)
+    problem = from_file(tmp_path / "mine.py")
+    assert (problem.name, problem.observed) == ("mine", ("u",))
+    assert list(problem.closures) == ["f"]
+
+
+@pytest.mark.parametrize(
+    "kind", ["ode", *(pytest.param(kind, marks=pytest.mark.nightly) for kind in ("elliptic", "evolution"))]
+)
 def test_starting_points_are_problems(kind, tmp_path):
     from closura.cli._problem_file import from_file, write_start
 

@@ -166,6 +166,7 @@ def test_readme(fleet):
 
 @exercises("docs/theophylline.md")
 @pytest.mark.usefixtures("hardly_optimised")
+@pytest.mark.nightly
 def test_theophylline(tmp_path, monkeypatch):
     fit = closura.fit
     monkeypatch.setattr(closura, "fit", lambda *args, **named: fit(*args, **named, **TINY, progress=False, devices=1))

@@ -51,4 +51,4 @@ from .runs import load_closures as load_closures
 from .track import Tracker as Tracker
 from .track import TrackerError as TrackerError
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

@@ -18,8 +18,9 @@ pytestmark = pytest.mark.usefixtures("hardly_optimised")
 SMALL = {"chains": 16, "groups": 2, "iterations": 6, "chunk": 3, "tune": 4, "draws": 4, "thin": 1, "extend": 0}
 SMALL |= {"inner_steps": 2, "batch": 4, "replay": 2, "gradient_chains": 2, "devices": 1}
 SIZES = {"basis": {"width": 8, "depth": 2, "rank": 6}, "pinn": {"width": 8, "depth": 2}, "solver": {}}
-CASES = [("rock", "solver"), ("rock", "fno-physics"), ("channel", "solver"), ("channel", "fno-supervised")]
-CASES += [("plate", "pinn"), ("tray", "solver")]  # and basis below
+CASES = [("rock", "solver"), ("channel", "solver")]  # and basis below
+AT_NIGHT = [("rock", "fno-physics"), ("channel", "fno-supervised"), ("plate", "pinn"), ("tray", "solver")]
+CASES += [pytest.param(*case, marks=pytest.mark.nightly) for case in AT_NIGHT]
 
 
 @pytest.mark.parametrize(("name", "kind"), CASES)
@@ -48,6 +49,7 @@ def test_an_l_shaped_plate_from_table_to_report(tmp_path):
     assert "<html" in (tmp_path / "run" / "report.html").read_text()
 
 
+@pytest.mark.nightly
 def test_a_tray_that_cools_from_table_to_report(tmp_path):
     table = observed("tray", 3).to_frame()
     table.to_csv(tmp_path / "trays.csv", index=False)

@@ -13,6 +13,8 @@ from arviz_stats import ess
 
 import closura as cl
 
+pytestmark = pytest.mark.nightly
+
 HARE = [
     30,
     47.2,

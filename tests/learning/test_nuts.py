@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
+import pytest
 
 from closura.equations import unit_scaling
 from closura.forward import likelihood
@@ -12,6 +13,7 @@ from closura.learning import Run, Settings
 from closura.population import Phi, population
 from closura.problems import mass_damper
 
+pytestmark = pytest.mark.nightly
 NUTS_CHAINS, NUTS_DRAWS = 4, 1500
 
 

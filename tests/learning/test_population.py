@@ -43,6 +43,7 @@ def result():
     return cl.fit(cooling(covariates={"k": "degrees"}), fleet(), population="full", **SIZES)
 
 
+@pytest.mark.nightly
 def test_what_was_put_in_comes_out(result):
     """Within four posterior standard deviations, and those are small."""
     posterior = result.posterior
@@ -59,6 +60,7 @@ def test_what_was_put_in_comes_out(result):
     assert "sigma of u " in str(result)
 
 
+@pytest.mark.nightly
 def test_covariates_are_kept_with_the_data(result):
     again = cl.Observations.from_frame(result.data.to_frame())
     constants = again.matched(("u",), {"time": (0.0, 4.0)}, None, ["degrees"]).constants

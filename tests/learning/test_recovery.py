@@ -9,6 +9,8 @@ from closura.equations import unit_scaling
 from closura.learning import Run, Settings
 from closura.problems import mass_damper
 
+pytestmark = pytest.mark.nightly
+
 
 @pytest.fixture(scope="module")
 def recovered():

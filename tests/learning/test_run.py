@@ -59,11 +59,16 @@ def test_same_seed_same_draws_other_seed_others():
     "changed",
     [
         {"blocks": "joint", "groups": 1},
-        {"blocks": "joint", "groups": 1, "covariance": "self"},
         {"hierarchy": False},
-        {"metropolis": False},
-        {"preconditioner": None},
-        {"blocks": "joint", "groups": 1, "hierarchy": False},
+        *(
+            pytest.param(changed, marks=pytest.mark.nightly)
+            for changed in (
+                {"blocks": "joint", "groups": 1, "covariance": "self"},
+                {"metropolis": False},
+                {"preconditioner": None},
+                {"blocks": "joint", "groups": 1, "hierarchy": False},
+            )
+        ),
     ],
     ids=str,
 )
@@ -74,6 +79,7 @@ def test_variants_run(changed):
     assert sum(a is not None for a in run.phi()) == (2 if run.settings.hierarchy else 0)
 
 
+@pytest.mark.nightly
 def test_an_adaptive_integrator_learns_a_law_of_three_inputs():
     """A law too wide for a table, and no time grid."""
     problem = ODE(
@@ -103,6 +109,7 @@ def test_one_system():
     assert np.isfinite(run.theta()).all()
 
 
+@pytest.mark.nightly
 def test_stop_and_go_on_gives_the_same_draws(tmp_path):
     data, _ = mass_damper.simulate(3, 0)
     whole = finish(Run(small_problem(), data, Settings(**SMALL)))

@@ -92,6 +92,7 @@ def test_exact_on_the_solver_is_nothing_new(fleet):
     assert run.state.chains.cache.exact is None
 
 
+@pytest.mark.nightly
 def test_stop_and_go_on(tmp_path, fleet, finished):
     first = start(fleet, "basis")
     first.advance()
@@ -101,12 +102,14 @@ def test_stop_and_go_on(tmp_path, fleet, finished):
     np.testing.assert_allclose(finish(again).theta(), finished.theta(), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.nightly
 def test_without_hierarchy(fleet):
     run = finish(start(fleet, "pinn", hierarchy=False, newcomers=1))
     assert run.phi() == ()
     assert np.all(np.isfinite(run.theta()))
 
 
+@pytest.mark.nightly
 def test_a_known_law_needs_no_slope(fleet):
     problem = mass_damper.oracle()
     settings = make_settings({"forward": "basis", "network": SIZES["basis"]} | SMALL)
@@ -134,6 +137,7 @@ def test_defaults_and_presets():
     assert make_settings({"forward": "basis"}, darcy.problem).groups == 2
 
 
+@pytest.mark.nightly
 def test_the_papers_settings_run(fleet):
     """A smoke test: smaller networks on three systems, two iterations, fewer chains."""
     few = {"iterations": 2, "draws": 2, "gradient_chains": 2, "chains": 40}
@@ -173,6 +177,7 @@ def exploding():
 
 
 @pytest.mark.parametrize("kind", ["basis", "pinn"])
+@pytest.mark.nightly
 def test_the_law_learns_where_the_solver_fails_at_some_draws(kind):
     problem, data = exploding()
     settings = SMALL | {"iterations": 40, "chunk": 20, "network": SIZES[kind], "forward": kind, "gradient_chains": 4}
@@ -184,7 +189,13 @@ def test_the_law_learns_where_the_solver_fails_at_some_draws(kind):
     assert int(run.state.law.optimiser.count) == 40
 
 
-@pytest.mark.parametrize(("kind", "rates"), [("basis", {"learning_rate": 1e6}), ("pinn", {"surrogate_rate": 1e6})])
+@pytest.mark.parametrize(
+    ("kind", "rates"),
+    [
+        ("basis", {"learning_rate": 1e6}),
+        pytest.param("pinn", {"surrogate_rate": 1e6}, marks=pytest.mark.nightly),
+    ],
+)
 def test_a_law_or_a_network_that_explodes_is_noticed(fleet, kind, rates):
     run = start(fleet, kind, iterations=60, **rates)
     while run.phase == "learn" and run.diverged is None:
@@ -195,6 +206,7 @@ def test_a_law_or_a_network_that_explodes_is_noticed(fleet, kind, rates):
     assert np.abs(theta).max() < 100, "the run stands where it was before"
 
 
+@pytest.mark.nightly
 def test_newcomers_with_joint_blocks(fleet):
     run = start(fleet, "fno-physics", newcomers=1, blocks="joint", groups=1, chains=40)
     run.advance()

@@ -107,6 +107,7 @@ def test_a_gradient_that_is_not_finite_changes_nothing(bad):
     jax.tree.map(np.testing.assert_array_equal, after, law)
 
 
+@pytest.mark.nightly
 def test_a_law_that_is_all_there_is_can_be_learned():
     """u' = -k f(u) from a known start: scale of k and f trade off, the product does not."""
     problem = decay(lambda t, s, p, f: (-p.k * f(s.u),), cl.MLP(width=32), parameters={"k": cl.Positive(spread=0.3)})

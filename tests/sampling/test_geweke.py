@@ -108,7 +108,9 @@ def z_scores(series, truth):
 
 
 @pytest.mark.parametrize("kind", ["system", "joint"])
-@pytest.mark.parametrize("population", [HIERARCHY, FIXED], ids=["hierarchy", "fixed"])
+@pytest.mark.parametrize(
+    "population", [pytest.param(HIERARCHY, id="hierarchy"), pytest.param(FIXED, id="fixed", marks=pytest.mark.nightly)]
+)
 def test_the_prior_is_kept(kind, population):
     chains = 6 if kind == "system" else 2 * (JointBlock.dimension(SYSTEMS, PARAMETERS, population.hierarchical) + 2)
     series = geweke(kind, population, "halves", groups=200, chains=chains, steps=1500 if kind == "system" else 800)
@@ -118,12 +120,14 @@ def test_the_prior_is_kept(kind, population):
     assert np.abs(z).max() < 4
 
 
+@pytest.mark.nightly
 def test_it_would_notice_a_wrong_gibbs_step():
     series = geweke("system", HIERARCHY, "halves", groups=200, chains=6, steps=800, break_gibbs=True)
     z, _ = z_scores(series, expected(HIERARCHY))
     assert np.abs(z).max() > 6
 
 
+@pytest.mark.nightly
 def test_it_would_notice_the_published_kernel():
     series = geweke("system", HIERARCHY, "self", groups=200, chains=6, steps=800)
     z, _ = z_scores(series, expected(HIERARCHY))

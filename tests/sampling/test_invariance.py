@@ -84,14 +84,18 @@ def z_scores(covariance, **options):
     return (numbers.mean(axis=0) - truth) / error, effective
 
 
-@pytest.mark.parametrize(("covariance", "blocks"), [("halves", 1), ("halves", 2), ("frozen", 1)])
+@pytest.mark.parametrize(
+    ("covariance", "blocks"), [("halves", 1), pytest.param("halves", 2, marks=pytest.mark.nightly), ("frozen", 1)]
+)
 def test_exact_kernels_keep_first_and_second_moments(covariance, blocks):
     z, effective = z_scores(covariance, blocks=blocks)
     assert effective >= 40_000
     assert np.abs(z).max() < 4
 
 
-@pytest.mark.parametrize(("covariance", "blocks"), [("frozen", 2), ("halves", 1)])
+@pytest.mark.parametrize(
+    ("covariance", "blocks"), [pytest.param("frozen", 2, marks=pytest.mark.nightly), ("halves", 1)]
+)
 def test_a_surrogate_corrected_by_the_exact_likelihood_is_exact(covariance, blocks):
     z, effective = z_scores(covariance, blocks=blocks, evaluate=surrogate, correct=exactly)
     assert effective >= 40_000
@@ -111,6 +115,7 @@ def test_a_corrected_chain_leaves_a_start_the_surrogate_cannot_see():
     assert float(jnp.nanmin(info.second)) > 0
 
 
+@pytest.mark.nightly
 def test_published_kernel_shrinks_the_posterior():
     """A chain's own position in its preconditioner: here a third of the variance is lost, at an acceptance of 0.91.
 
@@ -122,6 +127,7 @@ def test_published_kernel_shrinks_the_posterior():
     assert np.abs(exact).max() < 4
 
 
+@pytest.mark.nightly
 def test_without_metropolis_the_spread_is_wrong():
     z, _ = z_scores("frozen", metropolis=False, steps=600)
     assert np.abs(z[2:]).max() > 10

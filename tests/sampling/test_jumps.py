@@ -69,7 +69,9 @@ def z_score(numbers, truth):
     return (numbers.mean(axis=0) - truth) / (numbers.std(axis=0, ddof=1) / np.sqrt(len(numbers)))
 
 
-@pytest.mark.parametrize(("evaluate", "correct"), [(both, None), (tilted, lambda x: both(x)[0])])
+@pytest.mark.parametrize(
+    ("evaluate", "correct"), [(both, None), pytest.param(tilted, lambda x: both(x)[0], marks=pytest.mark.nightly)]
+)
 def test_each_solution_is_visited_as_often_as_it_weighs(evaluate, correct):
     # Half of the chains begins in either (a group that is all in one knows of no other): as wrong for both blocks.
     inside, square = run(True, 0.5, evaluate, correct)
@@ -99,7 +101,10 @@ def crooked(x):
     return value + 0.4 * x[..., 0], slope + jnp.array([0.4, 0.0])
 
 
-@pytest.mark.parametrize(("evaluate", "correct"), [(likelihood, None), (crooked, lambda x: likelihood(x)[0])])
+@pytest.mark.parametrize(
+    ("evaluate", "correct"),
+    [(likelihood, None), pytest.param(crooked, lambda x: likelihood(x)[0], marks=pytest.mark.nightly)],
+)
 def test_fresh_members_find_the_solution_nobody_is_in(evaluate, correct):
     groups, chains, steps = 100, 8, 400
     position = WELLS[1] + SPREAD * jr.normal(jr.key(1), (groups, chains, 2, 2))

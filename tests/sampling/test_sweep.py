@@ -93,7 +93,13 @@ def z_scores(covariance, groups=200, chains=8, steps=500, evaluate=likelihood, c
 
 
 @pytest.mark.parametrize(
-    ("covariance", "leap"), [("halves", None), ("frozen", None), ("frozen", JUMPING), ("frozen", RENEWING)]
+    ("covariance", "leap"),
+    [
+        ("halves", None),
+        pytest.param("frozen", None, marks=pytest.mark.nightly),
+        ("frozen", JUMPING),
+        ("frozen", RENEWING),
+    ],
 )
 def test_the_posterior_is_kept(covariance, leap):
     z, error = z_scores(covariance, leap=leap)
@@ -102,11 +108,13 @@ def test_the_posterior_is_kept(covariance, leap):
 
 
 @pytest.mark.parametrize("leap", [None, JUMPING, RENEWING])
+@pytest.mark.nightly
 def test_corrected_moves_keep_it_too(leap):
     z, _ = z_scores("halves", evaluate=surrogate, correct=lambda theta: likelihood(theta)[0], leap=leap)
     assert np.abs(z).max() < 4.5
 
 
+@pytest.mark.nightly
 def test_it_would_notice():
     z, _ = z_scores("halves", evaluate=surrogate, steps=200)
     assert np.abs(z).max() > 20
