@@ -69,7 +69,7 @@ class Fleet:
     def own_laws(self, chosen: np.ndarray) -> Laws:
         """Those that every draw has its own of, at these draws."""
         own = {name: law.law for name, law in self.closures.items() if law.law.spec.per_chain}
-        return jax.tree.map(lambda a: a[chosen], own)
+        return jax.tree.map(lambda a: jnp.asarray(a)[chosen], own)
 
     def stored(self, data: Observations) -> PopulationDraws:
         """Draws of population and noise, for systems with these (matched) data."""
