@@ -90,7 +90,7 @@ class Run:
         noise, notes = noise_prior(problem, data)
         effects = effects_of(problem, data)
         check_blocks(problem, settings, noise is not None, effects is not None)
-        prior = population(problem.parameters, settings.hierarchy, settings.population == "full", effects)
+        prior = population(problem.parameters, settings.hierarchy, settings.population, effects)
         seen = seen_through(target, problem, data, settings.forward, **settings.network)
         key_laws, key_chains, key_network = jr.split(jr.key(settings.seed), 3)
         keys, chains = jax.jit(lambda key: _first_chains(prior, noise, settings, len(data.systems), key))(key_chains)

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_serial
 
 from ..equations import Equation
 from ..forward import FORWARDS
+from ..population import POPULATIONS, Population
 from ..sampling import JointBlock, Kernel
 
 KERNEL_NAMES = ("theta", "shared", "joint", "population", "noise", "differential_evolution", "multi_try")
@@ -30,7 +31,7 @@ class Given(BaseModel):
     )
     forward: str = Field("solver", description="what chains see: the solver, or a network trained while they run")
     hierarchy: bool = Field(True, description="infer the population; false puts a fixed prior on every system")
-    population: Literal["diagonal", "full"] = Field(
+    population: Any = Field(
         "diagonal", description="parameters vary between systems each on its own, or together (correlations inferred)"
     )
     chains: int = Field(64, ge=1, description="chains in all, split evenly into groups")
@@ -94,6 +95,23 @@ class Given(BaseModel):
     def _old_names(cls, values: Any) -> Any:
         return current_names(values) if isinstance(values, dict) else values
 
+    @field_validator("population")
+    @classmethod
+    def _population(cls, value: Any) -> Any:
+        if value in POPULATIONS or (isinstance(value, type) and issubclass(value, Population)):
+            return value
+        raise ValueError(
+            f"input should be {' or '.join(map(repr, POPULATIONS))}, or a subclass of closura.population.Diagonal"
+        )
+
+    @property
+    def population_name(self) -> str:
+        return self.population if isinstance(self.population, str) else self.population.__name__
+
+    @field_serializer("population")
+    def _serialised(self, value: Any) -> str:
+        return self.population_name
+
     @field_validator("sampler")
     @classmethod
     def _kernels(cls, value: Any) -> Any:
@@ -151,11 +169,11 @@ class Settings(Given):
 
     @model_validator(mode="after")
     def _check_population(self) -> "Settings":
-        if self.population == "full" and not self.hierarchy:
+        if self.population != "diagonal" and not self.hierarchy:
             raise ValueError(
-                "population='full' says how systems vary together, and hierarchy=False infers no population; drop one"
+                f"population={self.population_name!r} says how systems vary, and hierarchy=False infers no population; drop one"
             )
-        if self.population == "full" and self.blocks == "joint":
+        if self.population != "diagonal" and self.blocks == "joint":
             raise ValueError(
                 "blocks='joint' is the published sampler, whose population is diagonal; use blocks='system'"
             )

@@ -14,6 +14,7 @@ from ._population import Phi as Phi
 from ._population import draw_log_variance as draw_log_variance
 from ._random import normal as normal
 from ._random import uniforms as uniforms
+from ._sharing import POPULATIONS as POPULATIONS
 from ._sharing import Sharing as Sharing
 from ._sharing import alone as alone
 from ._sharing import population as population

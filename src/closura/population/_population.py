@@ -58,6 +58,11 @@ class Diagonal(Population):
     def hierarchical(self) -> bool:
         return True
 
+    @classmethod
+    def suited(cls, parameters: int) -> "type[Diagonal]":
+        """The class itself, or what it comes to with so few parameters."""
+        return cls
+
     @property
     def variance(self) -> Float[Array, " parameter"]:
         """Of a system drawn from a population of typical spread."""
@@ -183,6 +188,10 @@ class Correlated(Diagonal):
     """Hierarchical Gaussian with any covariance: variances as in `Diagonal`, correlations ~ LKJ(concentration)."""
 
     concentration: float = eqx.field(static=True, default=2.0)
+
+    @classmethod
+    def suited(cls, parameters: int) -> type[Diagonal]:
+        return cls if parameters > 1 else Diagonal
 
     @property
     def pairs(self) -> int:

@@ -90,14 +90,20 @@ class Sharing(Population):
         return jnp.concatenate([free, held], axis=-1)[..., np.argsort([*self._free, *self._held])]
 
 
+POPULATIONS: dict[str, type[Diagonal]] = {"diagonal": Diagonal, "full": Correlated}
+
+
 def population(
-    parameters: Parameters, hierarchical: bool = True, correlated: bool = False, effects: Effects | None = None
+    parameters: Parameters,
+    hierarchical: bool = True,
+    kind: str | type[Diagonal] = "diagonal",
+    effects: Effects | None = None,
 ) -> Population:
-    """The population whose hyperprior the problem's parameters state."""
-    shared = np.array(parameters.shared)
+    """The population whose hyperprior the problem's parameters state; its `kind` by name, or a class of your own."""
+    shared, chosen = np.array(parameters.shared), POPULATIONS[kind] if isinstance(kind, str) else kind
     if not shared.any():
-        return _population(parameters, ~shared, hierarchical, correlated, effects)
-    varying = _population(parameters, ~shared, hierarchical and not shared.all(), correlated, effects)
+        return _population(parameters, ~shared, hierarchical, chosen, effects)
+    varying = _population(parameters, ~shared, hierarchical and not shared.all(), chosen, effects)
     _, densities, mean, variance, _, _ = _stated(parameters, shared)
     return Sharing(varying, Independent(mean, variance, densities), tuple(shared.tolist()))
 
@@ -109,13 +115,12 @@ def alone(parameters: Parameters) -> Independent:
 
 
 def _population(
-    parameters: Parameters, chosen: np.ndarray, hierarchical: bool, correlated: bool, effects: Effects | None
+    parameters: Parameters, chosen: np.ndarray, hierarchical: bool, kind: type[Diagonal], effects: Effects | None
 ) -> Diagonal | Independent:
     alone, densities, mean, s_mu, m_tau, s_tau = _stated(parameters, chosen)
     if not hierarchical:
         return Independent(mean, alone, densities)
-    kind = Correlated if correlated and chosen.sum() > 1 else Diagonal
-    return kind(mean, s_mu, m_tau, s_tau, densities, effects)
+    return kind.suited(int(chosen.sum()))(mean, s_mu, m_tau, s_tau, densities, effects)
 
 
 def _stated(parameters: Parameters, chosen: np.ndarray) -> tuple[Any, ...]:
