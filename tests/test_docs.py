@@ -15,6 +15,7 @@ import closura
 from closura import MLP, Observations
 from closura.cli import _main, _options
 from closura.equations import align
+from closura.forward import SURROGATES
 from closura.learning import Run, Settings, make_settings
 from closura.learning._settings import _CURVES, _EVOLUTIONS, _FIELDS
 from closura.learning._setup import Log
@@ -111,6 +112,21 @@ def test_problem(monkeypatch):
     names = run("docs/problem.md")
     assert names["result"].posterior["power"].shape == (16, 2, 2)
     assert names["bridges"].law_input_names() == {"damping": ("v",), "spring": ("u",), "wind": ("time",)}
+
+
+@exercises("docs/extending.md")
+@pytest.mark.usefixtures("hardly_optimised")
+def test_extending(monkeypatch):
+    fit = closura.fit
+    monkeypatch.setattr(closura, "fit", lambda *args, **named: fit(*args, **TINY | named, progress=False, devices=1))
+    monkeypatch.setitem(SURROGATES, "polynomial", SURROGATES["basis"])  # taken away again after the test
+    names = run("docs/extending.md")
+    for name in ("walked", "robust", "free", "quick", "closed"):
+        assert np.isfinite(names[name].posterior["k"].values).all()
+        assert names[name].posterior["k"].shape == (16, 2, 3)
+    assert names["walked"].settings["sampler"] == ["random_walk", "theta", "population"]
+    assert names["free"].settings["population"] == "AnyCorrelation"
+    assert "correlation" in names["free"].posterior
 
 
 @exercises("docs/data.md")

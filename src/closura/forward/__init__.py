@@ -13,6 +13,8 @@ from .noise import noise_of as noise_of
 from .noise import noise_prior as noise_prior
 from .surrogates._frame import Units as Units
 from .surrogates._frame import trainable as trainable
-from .surrogates._surrogate import FORWARDS as FORWARDS
+from .surrogates._kind import Kind as Kind
+from .surrogates._kind import supervised as supervised
 from .surrogates._surrogate import SURROGATES as SURROGATES
 from .surrogates._surrogate import Surrogate as Surrogate
+from .surrogates._surrogate import forwards as forwards

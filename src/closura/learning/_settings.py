@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_serializer, field_validator, model_validator
 
 from ..equations import Equation
-from ..forward import FORWARDS
+from ..forward import forwards
 from ..population import POPULATIONS, Population
 from ..sampling import JointBlock, Kernel
 
@@ -135,8 +135,8 @@ class Given(BaseModel):
     @field_validator("forward")
     @classmethod
     def _exists(cls, value: str) -> str:
-        if value not in FORWARDS:
-            raise ValueError(f"input should be {' or '.join(map(repr, FORWARDS))}")
+        if value not in forwards():
+            raise ValueError(f"input should be {' or '.join(map(repr, forwards()))}")
         return value
 
 

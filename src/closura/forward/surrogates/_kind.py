@@ -18,7 +18,7 @@ def _nothing(problem: Equation) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
-    """A kind of surrogate, to be listed in `FORWARDS`.
+    """A kind of surrogate, to be listed in `SURROGATES`.
 
     - `network(frame, key, **sizes)`: see `Network`.
     - `condition(solver, network, laws, theta, system, label, key)`: (condition, state), zero for a perfect network.

@@ -117,7 +117,11 @@ class Surrogate(ForwardModel):
 
 
 SURROGATES = {"basis": BASIS, "fno-supervised": SUPERVISED, "fno-physics": PHYSICS, "pinn": PINN}
-FORWARDS = ("solver", *SURROGATES)  # what chains may see
+
+
+def forwards() -> list[str]:
+    """What chains may see."""
+    return ["solver", *SURROGATES]
 
 
 def forward_model(
@@ -163,7 +167,7 @@ def _check_sizes(name: str, kind: Kind, options: dict[str, Any]) -> None:
 
 def choices(problem: Equation) -> list[str]:
     """Forward models that a problem allows."""
-    return [name for name in FORWARDS if not _lacking(name, problem)]
+    return [name for name in forwards() if not _lacking(name, problem)]
 
 
 def _require(name: str, problem: Equation) -> None:
