@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 import closura as cl
-from closura.equations import as_seen
+from closura.equations import align
 from closura.forward import _likelihood, likelihood
 from closura.laws import Range, Scaling, prepare
 
@@ -36,7 +36,7 @@ def target(**options):
     table = pd.DataFrame({"system": np.repeat(["a", "b"], 5), "time": np.tile(0.4 * np.arange(1, 6), 2)})
     table = table.assign(u=random.normal(size=10), v=random.normal(size=10))
     table.loc[7:, "v"] = np.nan
-    return likelihood(*as_seen(spring(**options), cl.Observations.from_frame(table)))
+    return likelihood(*align(spring(**options), cl.Observations.from_frame(table)))
 
 
 def law(seed):

@@ -11,7 +11,7 @@ from fields import CHANNEL, ROCK
 
 import closura as cl
 from closura.equations import unit_scaling
-from closura.forward import Units, likelihood, trainable
+from closura.forward import Units, likelihood, seen_through, trainable
 from closura.forward.surrogates._surrogate import SURROGATES
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -41,7 +41,7 @@ def table(times, *columns):
 def made(problem, frame, kind="solver"):
     data = cl.Observations.from_frame(frame, axes=problem.axes)
     data = data.matched(problem.observed, dict(zip(problem.axes, problem.bounds)), problem.sigma)
-    return likelihood(problem, data, kind)
+    return seen_through(likelihood(problem, data), problem, data, kind)
 
 
 def laws_of(problem):

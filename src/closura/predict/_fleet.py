@@ -57,7 +57,7 @@ class Fleet:
         """Of the tables of the laws."""
         return {name: law.range for name, law in self.closures.items()}
 
-    def laws(self, own: Laws | None = None, axes: int = 1) -> tuple[SolverLaws, int]:
+    def laws(self, own: Laws | tuple[()] = (), axes: int = 1) -> tuple[SolverLaws, int]:
         """The laws as solvers call them, tabulated as they were while they were learned.
 
         Laws that every draw has its own of are given as `own`, with so many axes in front; then all laws have these, and

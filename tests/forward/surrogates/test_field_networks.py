@@ -10,7 +10,7 @@ from fields import PLACES, PLATE, PROBLEMS, observed, theta
 
 import closura as cl
 from closura.equations import EllipticSolver, EvolutionSolver, unit_scaling
-from closura.forward import SURROGATES, Units, likelihood, trainable
+from closura.forward import SURROGATES, Units, likelihood, seen_through, trainable
 from closura.forward.surrogates._frame import Frame
 from closura.forward.surrogates._surrogate import choices, surrogate
 
@@ -27,7 +27,8 @@ PLAIN = SHEET | {"initial": lambda x, p: x}
 def target(name, kind, **options):
     """A likelihood, and a network of any weights, not those of a start that adds nothing."""
     problem = PROBLEMS[name]
-    made = likelihood(problem, observed(name), kind, **SIZES.get(kind, SMALL) | options)
+    data = observed(name)
+    made = seen_through(likelihood(problem, data), problem, data, kind, **SIZES.get(kind, SMALL) | options)
     count = len(problem.parameters)
     units = Units(jnp.asarray(problem.parameters.mean, float), jnp.full(count, 0.5), jnp.ones(len(problem.state_names)))
     network = made.forward.build(units, jr.key(0))

@@ -10,7 +10,7 @@ import pytest
 
 import closura as cl
 from closura.equations import ODESolver, unit_scaling
-from closura.forward import SURROGATES, Units, likelihood, trainable
+from closura.forward import SURROGATES, Units, likelihood, seen_through, trainable
 from closura.forward.surrogates._frame import Frame
 from closura.forward.surrogates._pinn import Pinn
 from closura.problems import mass_damper
@@ -44,7 +44,8 @@ def oscillator(**changes) -> cl.ODE:
 
 def target(kind, problem=PROBLEM, times=(0.0, 0.64, 4.0), **options):
     """A likelihood, and a network of any weights, not those of a start that adds nothing."""
-    made = likelihood(problem, observations(times, problem.observed), kind, **SIZES.get(kind, SMALL) | options)
+    data = observations(times, problem.observed)
+    made = seen_through(likelihood(problem, data), problem, data, kind, **SIZES.get(kind, SMALL) | options)
     network = made.forward.build(units(), jr.key(0))
     weights, fixed = eqx.partition(network, trainable(network))
     return made, eqx.combine(jax.tree.map(lambda w: w + 0.3 * jr.normal(jr.key(1), w.shape), weights), fixed)
