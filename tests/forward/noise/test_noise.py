@@ -9,6 +9,7 @@ import jax.random as jr
 import numpy as np
 import pandas as pd
 import pytest
+from noises import Laplace
 from scipy import stats
 
 import closura as cl
@@ -138,6 +139,7 @@ def test_logarithms_need_positive_values():
     ("options", "says"),
     [
         ({"noise": "gauss"}, "noise='gauss' must be one of 'normal', 'lognormal', 'student'"),
+        ({"noise": Laplace}, "Laplace'> must be one of .* or a family of your own, like MyNoise.., derived from cl.Noise"),
         ({"sigma": -1.0}, "sigma=-1.0 must be a positive number, a prior"),
         ({"sigma": {"u": float("nan")}}, "sigma=nan must be a positive number"),
     ],
@@ -145,6 +147,12 @@ def test_logarithms_need_positive_values():
 def test_messages(options, says):
     with pytest.raises(cl.ProblemError, match=says):
         decay(**options)
+
+
+def test_a_family_is_derived_from_noise():
+    problem = decay(types.SimpleNamespace(name="mine", has_scale=True, log_prob=len, sample=len), 0.1)
+    with pytest.raises(cl.ProblemError, match="derive a family of your own from cl.Noise"):
+        likelihood(problem, matched(problem))
 
 
 def test_sigma_may_be_any_mapping():
