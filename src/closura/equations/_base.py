@@ -352,5 +352,5 @@ def kinds_in_words() -> str:
     for kind in found:
         found += kind.__subclasses__()
         named += [] if inspect.isabstract(kind) or not kind.__module__.startswith("closura.") else [kind.__name__]
-    *others, last = [f"cl.{name}(...)" for name in sorted(named)]
+    *others, last = [f"cl.{name}(...)" for name in sorted(named, key=len)]
     return f"{', '.join(others)} or {last}"
