@@ -8,6 +8,7 @@ from .noise._noise import Family as Family
 from .noise._noise import Fit as Fit
 from .noise._noise import Scale as Scale
 from .noise._noise import unknown_noise as unknown_noise
+from .surrogates._frame import Draw as Draw
 from .surrogates._frame import Units as Units
 from .surrogates._frame import trainable as trainable
 from .surrogates._surrogate import FORWARDS as FORWARDS
