@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from closura import MLP
-from closura.forward.surrogates._frame import Frame
+from closura.forward.surrogates._frame import Draw, Frame
 from closura.laws import prepare
 from closura.learning import Run
 from closura.learning import _hypergradients as _bilevel
-from closura.learning._hypergradients import AXIS, Batch, Bilevel
+from closura.learning._hypergradients import AXIS, Bilevel
 from closura.learning._settings import make_settings
 from closura.learning._setup import _members, neighbours
 from closura.population import Phi
@@ -130,7 +130,7 @@ def test_implicit_is_the_slope_of_the_damped_minimum(data, forward, monkeypatch)
 
         def residual(flat):
             conditions = both.residual(
-                Linear(None, flat.reshape(shape)), laws, Batch(theta, systems, label, keys)
+                Linear(None, flat.reshape(shape)), laws, Draw(theta, systems, label, keys)
             ).ravel()
             return jnp.concatenate([conditions / conditions.size**0.5, damping**0.5 * (flat - center)])
 
@@ -189,7 +189,7 @@ def test_training_makes_the_loss_small(data):
     surrogate, loss = alone(lambda: both._replace(rate=jnp.asarray(3e-3)).train(both.laws, replay))()
     theta = replay.theta.reshape(-1, 3)
     label = replay.label.reshape(len(theta), -1, 2)
-    batch = Batch(theta, jnp.arange(len(theta)) % 2, label, jr.split(jr.key(0), len(theta)))
+    batch = Draw(theta, jnp.arange(len(theta)) % 2, label, jr.split(jr.key(0), len(theta)))
     assert float(loss) < 0.1 * float(both.loss(both.surrogate.weights, both.laws, batch))
     assert float(both.loss(surrogate.weights, both.laws, batch)) < 0.1 * float(
         both.loss(both.surrogate.weights, both.laws, batch)

@@ -67,7 +67,7 @@ def test_spot_check_is_what_it_says(fleet, finished):
     metrics = collect(run, fleet[1]).metrics
     laws, solver = prepare(run.laws, run.state.ranges), run.setup.exact.forward
     theta = np.asarray(fleet[1].theta, np.float32)
-    said = jax.vmap(run.network.states)(theta)[..., 0]
+    said = jax.vmap(lambda t: run.network.states(t, 0))(theta)[..., 0]
     solved = jax.vmap(lambda t: solver.solution(t, laws, 0))(theta)[..., 0]
     truth = {"f": cl.Known(mass_damper.laws["f"]).build(jax.random.key(0), unit_scaling(1))}
     true = jax.vmap(lambda t: solver.solution(t, truth, 0))(theta)[..., 0]

@@ -8,7 +8,10 @@ from ._base import ForwardModel as ForwardModel
 from ._base import kinds_in_words as kinds_in_words
 from ._base import place_names as place_names
 from ._fingerprint import same_equation as same_equation
+from ._index import LawInputs as LawInputs
 from ._index import ObservationIndex as ObservationIndex
+from ._index import Predictions as Predictions
+from ._index import States as States
 from ._index import near_on_line as near_on_line
 from ._integrators import RK4 as RK4
 from ._integrators import Adaptive as Adaptive

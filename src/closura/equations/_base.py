@@ -13,16 +13,18 @@ from typing import Any, ClassVar, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from ..data import Observations
 from ..laws import Closures, ClosureSpec
-from ..parameters import Parameters, System
+from ..parameters import Parameters, System, Theta
 from ._fingerprint import fingerprint_laws, numbers_at
-from ._index import Near, ObservationIndex, index_of
+from ._index import LawInputs, Near, ObservationIndex, Predictions, States, index_of
 from ._observe import ObservationOperator
 from ._shared import ProblemError, as_covariates, as_noise, named_closures
 
+Draws = Float[Array, "*draw parameter"] | None
+Systems = Int[Array, "*draw"] | int | None
 FINE = 4000  # intervals of a sampled signal, where a solver's own steps do not say better
 
 
@@ -43,12 +45,16 @@ class Equation(abc.ABC):
     What there is to train a surrogate on, and to sample with, is in `offers`: "solution", "derivatives", "residual".
     """
 
-    offers: ClassVar[tuple[str, ...]] = ("solution", "derivatives", "residual")
-    state_names: tuple[str, ...]
-    axes: tuple[str, ...]
-    parameters: Parameters
-    operator: ObservationOperator
-    closures: dict[str, ClosureSpec]
+    offers: tuple[str, ...] = ("solution", "derivatives", "residual")
+    triangles: np.ndarray | None = None  # (triangle, 3), numbers of points, of a mesh
+    sloped: bool = False  # a part of the boundary has a given derivative instead of a value
+    second_order: bool = False  # the second half of the states are the time derivatives of the first
+    # A solution takes milliseconds, so that a sampler must do with few; which default settings suit ("curves", "fields" or
+    # "evolutions"); what chains see by default; over how many devices they may be spread.
+    expensive: bool = True
+    profile: str = "fields"
+    default_forward: str = "solver"
+    most_devices: int | None = None
 
     def __init__(self, states: tuple[str, ...], axes: tuple[str, ...], stated: Mapping[str, Any]):
         """`stated` are the arguments of the subclass, by name; of them closure, observed, sigma, noise, covariates, name and
@@ -101,11 +107,6 @@ class Equation(abc.ABC):
         return None
 
     @property
-    def triangles(self) -> np.ndarray | None:
-        """(triangle, 3), numbers of points, of a mesh; None elsewhere."""
-        return None
-
-    @property
     def periodic(self) -> tuple[bool, ...]:
         """Along which axes the solution repeats itself."""
         return (False,) * len(self.axes)
@@ -125,19 +126,7 @@ class Equation(abc.ABC):
         """(point,): where initial and boundary conditions say what the solution is."""
         return np.zeros(len(self.points), bool)
 
-    @property
-    def sloped(self) -> bool:
-        """Whether a part of the boundary has a given derivative instead of a value."""
-        return False
-
-    @property
-    def second_order(self) -> bool:
-        """Whether the second half of the states are the time derivatives of the first."""
-        return False
-
-    def lift(
-        self, theta: Float[Array, " parameter"], place: Float[Array, " axis"], system: System
-    ) -> Float[Array, " state"]:
+    def lift(self, theta: Theta, place: Float[Array, " axis"], system: System) -> Float[Array, " state"]:
         """A function that fulfils the initial and boundary conditions."""
         return jnp.zeros(len(self.state_names))
 
@@ -145,7 +134,7 @@ class Equation(abc.ABC):
         """A smooth factor, zero where conditions hold and about one elsewhere: lift + cutoff x anything fulfils them."""
         return jnp.ones(())
 
-    def initial_state(self, theta: Float[Array, " parameter"], system: System) -> Float[Array, " state"] | None:
+    def initial_state(self, theta: Theta, system: System) -> Float[Array, " state"] | None:
         """What curves start from; None where there is no such thing."""
         return None
 
@@ -159,12 +148,7 @@ class Equation(abc.ABC):
     def rhs_scale(self, spread: float) -> float:
         """How large `rhs_values` must be for a solution that varies by so much."""
 
-    def check_scheme(  # noqa: B027
-        self,
-        laws: Closures | None = None,
-        theta: Float[Array, "*draw parameter"] | None = None,
-        system: System | Array | None = None,
-    ) -> None:
+    def check_scheme(self, laws: Closures | None = None, theta: Draws = None, system: Systems = None) -> None:  # noqa: B027
         """Raise a `ProblemError` if the discretisation does not suit the equation, in the precision in use.
 
         Without laws and parameters it is judged at the prior guess with hardly any law; ask again once they are known.
@@ -202,12 +186,7 @@ class Equation(abc.ABC):
 
     @abc.abstractmethod
     def evaluate_at(
-        self,
-        theta: Float[Array, " parameter"],
-        laws: Closures,
-        share: Float[Array, " 2"],
-        state: Float[Array, " state"],
-        system: System,
+        self, theta: Theta, laws: Closures, share: Float[Array, " 2"], state: Float[Array, " state"], system: System
     ) -> Float[Array, " number"]:
         """Numbers that tell this equation from another: its terms at a state, and at a place that is `share` of each axis."""
 
@@ -220,28 +199,6 @@ class Equation(abc.ABC):
     def signal_times(self) -> np.ndarray:
         """Equidistant times at which known signals are sampled."""
         return np.linspace(*self.bounds[self.axes.index("time")], 1 + FINE)
-
-    # Costs ------------------------------------------------------------------------------------------------------------
-
-    @property
-    def expensive(self) -> bool:
-        """Whether a solution takes milliseconds, so that a sampler must do with few."""
-        return True
-
-    @property
-    def profile(self) -> str:
-        """Which default settings suit it: those of "curves", "fields" or "evolutions"."""
-        return "fields"
-
-    @property
-    def default_forward(self) -> str:
-        """The forward model that chains see by default."""
-        return "solver"
-
-    @property
-    def most_devices(self) -> int | None:
-        """Over how many devices chains may be spread; None for any number."""
-        return None
 
     def solve_seconds(self) -> float | None:
         """How long one solve takes, measured; None where solves are quick enough to be measured by the thousand."""
@@ -266,47 +223,34 @@ class ForwardModel(abc.ABC):
         return False
 
     @abc.abstractmethod
-    def predict(
-        self, theta: Float[Array, " parameter"], context: Any, where: ObservationIndex, system: System
-    ) -> Float[Array, " observation"]:
+    def predict(self, theta: Theta, context: Any, where: ObservationIndex, system: System) -> Predictions:
         """Observed quantities of one system at its observation points."""
 
     @abc.abstractmethod
-    def solution(self, theta: Float[Array, " parameter"], laws: Any, system: System) -> Float[Array, "point state"]:
+    def solution(self, theta: Theta, laws: Any, system: System) -> States:
         """The whole solution of one system on the grid."""
 
     @abc.abstractmethod
-    def law_inputs(
-        self, theta: Float[Array, " parameter"], laws: Closures, system: System
-    ) -> dict[str, Float[Array, "call input"]]:
+    def law_inputs(self, theta: Theta, laws: Closures, system: System) -> LawInputs:
         """Inputs the laws are called with in one system's solution."""
 
     @abc.abstractmethod
-    def rhs_values(
-        self, theta: Float[Array, " parameter"], laws: Closures, states: Float[Array, "point state"], system: System
-    ) -> Float[Array, "point state"]:
+    def rhs_values(self, theta: Theta, laws: Closures, states: States, system: System) -> States:
         """What the laws are part of, at a solution: a rate, a coefficient."""
 
-    def law_effect(
-        self,
-        theta: Float[Array, " parameter"],
-        laws: Closures,
-        others: Closures,
-        states: Float[Array, "point state"],
-        system: System,
-    ) -> Float[Array, "point state"]:
+    def law_effect(self, theta: Theta, laws: Closures, others: Closures, states: States, system: System) -> States:
         """How `rhs_values` change when other laws take the place of these."""
         return self.rhs_values(theta, others, states, system) - self.rhs_values(theta, laws, states, system)
 
     def grid_residual(
-        self, theta: Float[Array, " parameter"], laws: Closures, states: Float[Array, "point state"], system: System
+        self, theta: Theta, laws: Closures, states: States, system: System
     ) -> Float[Array, "condition state"]:
         """How far states on the grid miss the discrete equation, in units of the state. Only of equations that offer it."""
         raise NotImplementedError
 
     def point_residual(
         self,
-        theta: Float[Array, " parameter"],
+        theta: Theta,
         laws: Closures,
         function: Callable[[Float[Array, " axis"]], Float[Array, " state"]],
         places: Float[Array, "condition axis"],
@@ -352,5 +296,5 @@ def kinds_in_words() -> str:
     for kind in found:
         found += kind.__subclasses__()
         named += [] if inspect.isabstract(kind) or not kind.__module__.startswith("closura.") else [kind.__name__]
-    *others, last = [f"cl.{name}(...)" for name in sorted(named)]
+    *others, last = [f"cl.{name}(...)" for name in sorted(named, key=len)]
     return f"{', '.join(others)} or {last}"

@@ -9,6 +9,9 @@ from jaxtyping import Array, Float, Int
 from ..data import Observations
 
 ON_NODE = 1e-4  # of a step: what is nearer to a node lies on it
+States = Float[Array, "point state"]  # a solution on a grid
+Predictions = Float[Array, " observation"]
+LawInputs = dict[str, Float[Array, "call input"]]
 Near = tuple[np.ndarray, np.ndarray]  # nodes and weights, (system, observation, near) each
 
 

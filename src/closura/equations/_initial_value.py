@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..laws import Closures
-from ..parameters import System
+from ..parameters import System, Theta
 from ._base import Equation
 from ._integrators import Integrator, Rhs, State
 from ._shared import ProblemError
@@ -20,11 +20,11 @@ class InitialValueProblem(Equation):
     integrator: Integrator
 
     @abc.abstractmethod
-    def start(self, theta: Float[Array, " parameter"], system: System) -> State:
+    def start(self, theta: Theta, system: System) -> State:
         """The initial state of one system."""
 
     @abc.abstractmethod
-    def rate(self, theta: Float[Array, " parameter"], laws: Closures, system: System) -> Rhs:
+    def rate(self, theta: Theta, laws: Closures, system: System) -> Rhs:
         """The right-hand side (t, state) -> d(state)/dt of one system."""
 
     def rhs_scale(self, spread: float) -> float:
@@ -41,9 +41,10 @@ class InitialValueProblem(Equation):
         # Squares do not cancel, as means over a field do; the second knows the sign.
         return jnp.stack([jnp.mean((y + more) ** 2) for y in (*start, *rates) for more in (0.0, 1.0)])
 
-    @property
-    def most_devices(self) -> int | None:
-        return 1 if self.integrator.adaptive else None
+    def use(self, integrator: Integrator) -> None:
+        """Be integrated by this one."""
+        self.integrator, self.second_order = integrator, integrator.second_order
+        self.most_devices = 1 if integrator.adaptive else None
 
     def intervals_until(self, until: float, count: int) -> int:
         """Intervals, of the length that `count` have in the span, which reach `until`; `count` where the span does already."""

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..parameters import Parameters, System, check_name
-from ._index import ObservationIndex
+from ..parameters import Parameters, System, Theta, check_name
+from ._index import ObservationIndex, Predictions, States
 from ._shared import ProblemError, bundle, scalars, takes, trace
 
 Observed = Sequence[str] | str | Mapping[str, Callable[..., Any]] | None
@@ -56,11 +56,7 @@ class ObservationOperator:
         return None if self.functions is not None else np.array([self.states.index(name) for name in self.names])
 
     def quantities(
-        self,
-        theta: Float[Array, " parameter"],
-        place: Float[Array, " axis"],
-        state: Float[Array, " state"],
-        system: System,
+        self, theta: Theta, place: Float[Array, " axis"], state: Float[Array, " state"], system: System
     ) -> Float[Array, " quantity"]:
         """All quantities of one state."""
         if self.functions is None:
@@ -74,11 +70,7 @@ class ObservationOperator:
         return jnp.stack(found)
 
     def on_grid(
-        self,
-        theta: Float[Array, " parameter"],
-        places: Float[Array, "point axis"],
-        states: Float[Array, "point state"],
-        system: System,
+        self, theta: Theta, places: Float[Array, "point axis"], states: States, system: System
     ) -> Float[Array, "point quantity"]:
         """All quantities at all points."""
         if self.functions is None:
@@ -86,11 +78,7 @@ class ObservationOperator:
         return jax.vmap(lambda place, state: self.quantities(theta, place, state, system))(places, states)
 
     def __call__(
-        self,
-        theta: Float[Array, " parameter"],
-        where: ObservationIndex,
-        states: Float[Array, "observation state"],
-        system: System,
-    ) -> Float[Array, " observation"]:
+        self, theta: Theta, where: ObservationIndex, states: Float[Array, "observation state"], system: System
+    ) -> Predictions:
         """Of the state at each observed place the quantity that was observed there."""
         return self.on_grid(theta, where.place, states, system)[jnp.arange(states.shape[0]), where.quantity]

@@ -11,6 +11,7 @@ from .noise import NoisePrior as NoisePrior
 from .noise import ResidualStats as ResidualStats
 from .noise import noise_of as noise_of
 from .noise import noise_prior as noise_prior
+from .surrogates._frame import Draw as Draw
 from .surrogates._frame import Units as Units
 from .surrogates._frame import trainable as trainable
 from .surrogates._kind import Kind as Kind

@@ -22,6 +22,7 @@ import optax
 from jax import lax
 from jaxtyping import Array, Float, Int
 
+from ..forward import Draw
 from ..population import uniforms
 from ..sampling import GroupKeys
 
@@ -45,15 +46,6 @@ class Replay(NamedTuple):
     theta: Float[Array, "group slot system parameter"]
     label: Any  # (group, slot, system, point, state), or None
     next: Int[Array, " group"]
-
-
-class Batch(NamedTuple):
-    """Draws to train on, each of one system; labels are None where the equation itself teaches."""
-
-    theta: Float[Array, "draw parameter"]
-    system: Int[Array, " draw"]
-    label: Any
-    key: Array
 
 
 # Inside the root too: slopes through a step exist where a gradient is exactly zero.
@@ -151,14 +143,14 @@ class Bilevel(NamedTuple):
         stored = None if label is None else put(replay.label, label)
         return Replay(theta, stored, (replay.next + count) % slots)
 
-    def residual(self, weights: Any, laws: Any, batch: Batch) -> Float[Array, "draw condition"]:
+    def residual(self, weights: Any, laws: Any, batch: Draw) -> Float[Array, "draw condition"]:
         network, forward = eqx.combine(weights, self.setup.network), self.setup.likelihood.forward
-        return jax.vmap(lambda *one: forward.residual(network, laws, *one))(*batch)
+        return jax.vmap(lambda draw: forward.residual(network, laws, draw))(batch)
 
-    def loss(self, weights: Any, laws: Any, batch: Batch) -> Float[Array, ""]:
+    def loss(self, weights: Any, laws: Any, batch: Draw) -> Float[Array, ""]:
         return jnp.mean(self.residual(weights, laws, batch) ** 2)
 
-    def batch(self, replay: Replay, keys: GroupKeys) -> Batch:
+    def batch(self, replay: Replay, keys: GroupKeys) -> Draw:
         """Draws picked at random from the replay of every group, with keys for what a loss draws itself."""
         size = max(1, self.setup.settings.batch // self.setup.settings.groups)
         slots, systems = replay.theta.shape[1:3]
@@ -167,7 +159,7 @@ class Bilevel(NamedTuple):
             (u,) = uniforms(key, (2, size))
             slot, system = (jnp.floor(n * x).astype(int) for n, x in zip((slots, systems), u))
             picked = None if label is None else label[slot, system]
-            return Batch(theta[slot, system], system, picked, jr.split(key, size))
+            return Draw(theta[slot, system], system, picked, jr.split(key, size))
 
         picked = jax.vmap(one_group)(keys, replay.theta, replay.label)
         return jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), picked)
@@ -268,7 +260,7 @@ class Bilevel(NamedTuple):
 
         def residual(weights: Any, laws: Any, label: Any) -> Array:
             flat = label.reshape(theta.shape[0], *label.shape[3:]) if labelled else None
-            return self.residual(weights, laws, Batch(theta, system, flat, keys))
+            return self.residual(weights, laws, Draw(theta, system, flat, keys))
 
         there = surrogate.weights
         value, push = jax.linearize(lambda w: residual(w, self.laws, known), there)

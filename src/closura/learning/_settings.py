@@ -328,6 +328,5 @@ def _explain(item: Any, known: Mapping[str, str]) -> str:
     key = ".".join(str(part) for part in item["loc"])
     if item["type"] == "extra_forbidden":
         return unknown(key, known)
-    if key in known:
-        return f"setting {key}={item['input']!r}: {item['msg'].lower()} ({key}: {known[key]})"
-    return str(item["msg"]).removeprefix("Value error, ")
+    said = str(item["msg"]).removeprefix("Value error, ")
+    return f"setting {key}={item['input']!r}: {said.lower()} ({key}: {known[key]})" if key in known else said

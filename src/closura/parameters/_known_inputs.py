@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Int
+from jaxtyping import Array, Float, Int
 
 BETWEEN = ("linear", "previous")
+Theta = Float[Array, " parameter"]  # of one system, unconstrained
 System = Int[Array, ""] | int  # the row of a system in its data
 
 

@@ -25,7 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ._known_inputs import Column, KnownInputs, Signal, System
+from ._known_inputs import Column, KnownInputs, Signal, System, Theta
 from ._priors import CHOICES, LogNormal, Normal, Prior
 
 ONE_SD = np.array([0.15865525393145707, 0.8413447460685429])  # of a normal, below one standard deviation either side
@@ -249,12 +249,12 @@ class Parameters:
     def labels(self) -> tuple[str, ...]:
         return tuple(kind.label(name) for name, kind in self.kinds.items())
 
-    def constrain(self, theta: Float[Array, " parameter"], system: System) -> Any:
+    def constrain(self, theta: Theta, system: System) -> Any:
         """Physical values by name, for the physics of one system, `system` being its row in the data."""
         free = {name: kind.constrain(theta[i]) for i, (name, kind) in enumerate(self.kinds.items())}
         return self.record(**free, **self.fixed, **self.known_inputs.of(system))
 
-    def features(self, theta: Float[Array, " parameter"], system: System) -> Float[Array, " feature"]:
+    def features(self, theta: Theta, system: System) -> Float[Array, " feature"]:
         """What tells one system from another: its parameters, and the numbers known of it."""
         if not self.known_inputs.columns:
             return theta

@@ -25,7 +25,7 @@ class Result:
 
     - `verdict`: converged or not, why, and what to do; `print(result)` starts with it.
     - `closures`: the learned laws by name; `metrics`: flat dict of figures.
-    - `network`: the surrogate, None with the solver; `network.states(theta)` on the grid, theta unconstrained.
+    - `network`: the surrogate, None with the solver; `network.states(theta, row)` on the grid, theta unconstrained, row that of a system.
     - `tree`: the whole DataTree that `posterior.nc` holds; `history`: one row an iteration.
     """
 

@@ -139,7 +139,10 @@ def test_logarithms_need_positive_values():
     ("options", "says"),
     [
         ({"noise": "gauss"}, "noise='gauss' must be one of 'normal', 'lognormal', 'student'"),
-        ({"noise": Laplace}, "Laplace'> must be one of .* or a family of your own, like MyNoise.., derived from cl.Noise"),
+        (
+            {"noise": Laplace},
+            "Laplace'> must be one of .* or a family of your own, like MyNoise.., derived from cl.Noise",
+        ),
         ({"sigma": -1.0}, "sigma=-1.0 must be a positive number, a prior"),
         ({"sigma": {"u": float("nan")}}, "sigma=nan must be a positive number"),
     ],

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 
 from ...data import Observations
 from ...laws import Closures, ClosureSpec, bind
-from ...parameters import Stated, System, check_name
+from ...parameters import Stated, System, Theta, check_name
 from .._base import Equation, ForwardModel
 from .._index import Near, ObservationIndex
 from .._observe import Observed
@@ -72,7 +72,10 @@ class Elliptic(Equation):
         for signal in self.parameters.known_inputs.signals:
             raise ProblemError(f"{signal!r} is a Signal, a function of time, which nothing here knows; use cl.Column()")
         edges = dirichlet_edges(domain, natural)
-        self.sides, self._natural = whole_sides(domain, edges), len(edges) < len(boundary_edges(domain.triangles))
+        self.sides, self.sloped = whole_sides(domain, edges), len(edges) < len(boundary_edges(domain.triangles))
+        self.triangles = (
+            None if domain.shape is not None else domain.triangles
+        )  # a rectangle's points form a tensor grid
         self.dirichlet = np.zeros(len(self.points), bool)
         self.dirichlet[edges] = True
         if isinstance(domain, Mesh):
@@ -97,11 +100,6 @@ class Elliptic(Equation):
     def bounds(self) -> tuple[tuple[float, float], ...]:
         return self.domain.bounds
 
-    @property
-    def triangles(self) -> np.ndarray | None:
-        """Of a mesh; a rectangle's points form a tensor grid."""
-        return None if self.shape is not None else self.domain.triangles
-
     def nodes_near(self, data: Observations) -> Near:
         from ._locate import nodes_near
 
@@ -114,18 +112,13 @@ class Elliptic(Equation):
         """Where u is prescribed."""
         return self.dirichlet
 
-    @property
-    def sloped(self) -> bool:
-        """Where nothing flows out."""
-        return self._natural
-
     @functools.cached_property
     def _factor(self) -> float:
         """The largest value of `cutoff` before it is divided by it."""
         parts = np.array_split(self.points, max(1, len(self.points) * len(self._segments) // 1_000_000))
         return float(max(self._unscaled(part, np).max() for part in parts))
 
-    def lift(self, theta: Float[Array, " parameter"], place: Float[Array, " 2"], system: System) -> Float[Array, " 1"]:
+    def lift(self, theta: Theta, place: Float[Array, " 2"], system: System) -> Float[Array, " 1"]:
         """What u is where it is prescribed, continued to any place."""
         if not callable(self.boundary):
             return jnp.full((1,), 0.0 if self.boundary is None else self.boundary, float)
@@ -138,13 +131,13 @@ class Elliptic(Equation):
 
     # The equation
 
-    def load(self, theta: Float[Array, " parameter"], place: Float[Array, " 2"], system: System) -> Float[Array, ""]:
+    def load(self, theta: Theta, place: Float[Array, " 2"], system: System) -> Float[Array, ""]:
         """The source of one system at a place."""
         value = self.source(Place(*place), self.parameters.constrain(theta, system))
         return scalars(value, "source(x, p)", ("s",))[0]
 
     def conductivity(
-        self, theta: Float[Array, " parameter"], laws: Closures, system: System, record: Record | None = None
+        self, theta: Theta, laws: Closures, system: System, record: Record | None = None
     ) -> Callable[[Array, Array], Float[Array, ""]]:
         """The coefficient (u, place) -> a of one system."""
         p, f = self.parameters.constrain(theta, system), bind(laws, self.single, record)

@@ -13,9 +13,9 @@ from jax import lax
 from jaxtyping import Array, Bool, Float
 
 from ...laws import Closures
-from ...parameters import System
+from ...parameters import System, Theta
 from .._base import ForwardModel
-from .._index import ObservationIndex
+from .._index import LawInputs, ObservationIndex, Predictions, States
 from .._shared import Record, called_inputs
 from ._elements import Elements, Operator, elements
 from ._elliptic import Elliptic
@@ -93,28 +93,20 @@ class EllipticSolver(ForwardModel):
     def working_set_size(self, parameters: int) -> int:
         return 8 * len(self.problem.points) * (1 + parameters)
 
-    def predict(
-        self, theta: Float[Array, " parameter"], context: Warm, where: ObservationIndex, system: System
-    ) -> Float[Array, " observation"]:
+    def predict(self, theta: Theta, context: Warm, where: ObservationIndex, system: System) -> Predictions:
         """The field of one system at its observation points."""
         u = self._field(theta, context.laws, system, context.start)
         states = jnp.sum(where.weight * u[where.node], axis=-1)[:, None]
         return self.problem.operator(theta, where, states, system)
 
     def solution(
-        self,
-        theta: Float[Array, " parameter"],
-        laws: Closures,
-        system: System,
-        start: Float[Array, " node"] | None = None,
-    ) -> Float[Array, "node 1"]:
+        self, theta: Theta, laws: Closures, system: System, start: Float[Array, " node"] | None = None
+    ) -> States:
         """The field of one system at all nodes."""
         first = self._equation(theta, laws, system).lift if start is None else start
         return self._field(theta, laws, system, first)[:, None]
 
-    def law_inputs(
-        self, theta: Float[Array, " parameter"], laws: Closures, system: System
-    ) -> dict[str, Float[Array, "call input"]]:
+    def law_inputs(self, theta: Theta, laws: Closures, system: System) -> LawInputs:
         """Every input the laws are called with in one system's solution."""
 
         def calls(u: Array, place: Array) -> dict[str, Array]:
@@ -126,15 +118,13 @@ class EllipticSolver(ForwardModel):
         seen = jax.vmap(calls)(self.solution(theta, laws, system)[:, 0], jnp.asarray(self.problem.points, float))
         return {name: inputs.reshape(-1, inputs.shape[-1]) for name, inputs in seen.items()}
 
-    def rhs_values(
-        self, theta: Float[Array, " parameter"], laws: Closures, states: Float[Array, "node 1"], system: System
-    ) -> Float[Array, "node 1"]:
+    def rhs_values(self, theta: Theta, laws: Closures, states: States, system: System) -> States:
         """The coefficient at a solution."""
         coefficient = jax.vmap(self.problem.conductivity(theta, laws, system))
         return coefficient(states[:, 0], jnp.asarray(self.problem.points, float))[:, None]
 
     def grid_residual(
-        self, theta: Float[Array, " parameter"], laws: Closures, states: Float[Array, "node 1"], system: System
+        self, theta: Theta, laws: Closures, states: States, system: System
     ) -> Float[Array, "condition 1"]:
         """How far nodal values miss the discrete equations at the free nodes, in units of u.
 
@@ -149,7 +139,7 @@ class EllipticSolver(ForwardModel):
 
     def point_residual(
         self,
-        theta: Float[Array, " parameter"],
+        theta: Theta,
         laws: Closures,
         function: Callable[[Float[Array, " 2"]], Float[Array, " 1"]],
         places: Float[Array, "n 2"],

@@ -13,8 +13,8 @@ from jaxtyping import Array, Float
 
 from ...data import Observations
 from ...laws import Closures, ClosureSpec, bind
-from ...parameters import Parameters, Stated, System
-from .._base import Equation, ForwardModel
+from ...parameters import Parameters, Stated, System, Theta
+from .._base import Draws, Equation, ForwardModel, Systems
 from .._index import Near, ObservationIndex
 from .._initial_value import InitialValueProblem
 from .._integrators import RK4, Integrator, Rhs, State
@@ -66,6 +66,8 @@ class Evolution(InitialValueProblem):
     - `sigma`, `noise`, `covariates` and `name`: as of an `ODE`.
     """
 
+    profile = "evolutions"
+
     def __init__(
         self,
         physics: Callable[..., Any],
@@ -105,7 +107,10 @@ class Evolution(InitialValueProblem):
             raise ProblemError(f"dealias is for scheme='spectral'; scheme={self.scheme!r} has no waves to confuse")
         self.grid = grid_of(domains, counts, ends, self.scheme, self.order, dealias is not False)
         self._stride = None if dt is None else self._divided(dt)
-        self.integrator = RK4() if integrator is None else integrator
+        self.use(RK4() if integrator is None else integrator)
+        # In the plane and in time a solver takes hours where a surrogate takes minutes.
+        self.default_forward = "basis" if self.grid.plane else "solver"
+        self.sloped = any(isinstance(end, Neumann) for pair in ends for end in pair)
         if self.integrator.second_order:
             raise ProblemError(f"an Evolution is integrated by RK4() or Adaptive(...), not {self.integrator!r}")
         self._record = bundle("u", self.state_names)
@@ -186,11 +191,11 @@ class Evolution(InitialValueProblem):
 
     # The equation
 
-    def start(self, theta: Float[Array, " parameter"], system: System) -> State:
+    def start(self, theta: Theta, system: System) -> State:
         """The initial fields on the grid; a given value at an end comes before what the initial state says there."""
         return self.conditions.start(self.parameters.constrain(theta, system))
 
-    def rate(self, theta: Float[Array, " parameter"], laws: Closures, system: System) -> Rhs:
+    def rate(self, theta: Theta, laws: Closures, system: System) -> Rhs:
         """The right-hand side (t, fields) -> d(fields)/dt of one system on the grid."""
         p, at_sites = self.parameters.constrain(theta, system), self.at_sites(theta, laws, system)
 
@@ -201,9 +206,7 @@ class Evolution(InitialValueProblem):
 
         return rhs
 
-    def local(
-        self, theta: Float[Array, " parameter"], laws: Closures, system: System, record: Record | None = None
-    ) -> Callable[..., State]:
+    def local(self, theta: Theta, laws: Closures, system: System, record: Record | None = None) -> Callable[..., State]:
         """The physics at one point: (u, ux, uxx, x, t) -> one rate a field, all as tuples."""
         p, f = self.parameters.constrain(theta, system), bind(laws, self.single, record)
 
@@ -214,7 +217,7 @@ class Evolution(InitialValueProblem):
 
         return local
 
-    def at_sites(self, theta: Float[Array, " parameter"], laws: Closures, system: System) -> Callable[..., Any]:
+    def at_sites(self, theta: Theta, laws: Closures, system: System) -> Callable[..., Any]:
         """(t, fields, function) -> function(u, ux, uxx, x, t) wherever the equation is evaluated."""
         p, speeds = self.parameters.constrain(theta, system), self.speeds(theta, laws, system)
 
@@ -234,7 +237,7 @@ class Evolution(InitialValueProblem):
         return at_sites
 
     def speeds(
-        self, theta: Float[Array, " parameter"], laws: Closures, system: System
+        self, theta: Theta, laws: Closures, system: System
     ) -> Callable[[State], tuple[tuple[Float[Array, "*node"], ...], ...]]:
         """fields -> wave speeds (axis, field) at every node."""
         p, f = self.parameters.constrain(theta, system), bind(laws, self.single)
@@ -269,13 +272,7 @@ class Evolution(InitialValueProblem):
         """The initial state is, and ends that have a value."""
         return self.conditions.known(self.snapshots)
 
-    @property
-    def sloped(self) -> bool:
-        return any(isinstance(end, Neumann) for line in self.grid.lines for end in line.ends)
-
-    def lift(
-        self, theta: Float[Array, " parameter"], place: Float[Array, " axis"], system: System
-    ) -> Float[Array, " field"]:
+    def lift(self, theta: Theta, place: Float[Array, " axis"], system: System) -> Float[Array, " field"]:
         """The initial state, moved so that it has the values which are given at the ends."""
         return self.conditions.lift(place, self.parameters.constrain(theta, system))
 
@@ -297,12 +294,7 @@ class Evolution(InitialValueProblem):
 
         return interpolation_error(self, data, fit, unit)
 
-    def stable_step(
-        self,
-        laws: Closures | None = None,
-        theta: Float[Array, "*draw parameter"] | None = None,
-        system: System | Array | None = None,
-    ) -> float:
+    def stable_step(self, laws: Closures | None = None, theta: Draws = None, system: Systems = None) -> float:
         """The largest step of RK4 that is stable about the initial state, for these laws and all of these parameters.
 
         Left out, laws are as faint as a fit starts with, parameters are the prior guesses, and of known inputs those of the
@@ -313,12 +305,7 @@ class Evolution(InitialValueProblem):
         which = jnp.broadcast_to(jnp.asarray(0 if system is None else system), at.shape[:-1])
         return stable_step(self, laws, at, which)
 
-    def check_scheme(
-        self,
-        laws: Closures | None = None,
-        theta: Float[Array, "*draw parameter"] | None = None,
-        system: System | Array | None = None,
-    ) -> None:
+    def check_scheme(self, laws: Closures | None = None, theta: Draws = None, system: Systems = None) -> None:
         """Raise if steps are too large to be stable, or too small for the precision in use."""
         check_times(self.span, self.dt)
         check_circle(self)
@@ -346,15 +333,6 @@ class Evolution(InitialValueProblem):
         longer.stride = longer._stride = stride
         longer._stated = {**self._stated, "span": longer.span, "snapshots": count, "dt": self.dt}
         return longer
-
-    @property
-    def profile(self) -> str:
-        return "evolutions"
-
-    @property
-    def default_forward(self) -> str:
-        """In the plane and in time a solver takes hours where a surrogate takes minutes."""
-        return "basis" if self.grid.plane else "solver"
 
     # Parts
 

@@ -11,9 +11,9 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from ...laws import Closures
-from ...parameters import System
+from ...parameters import System, Theta
 from .._base import ForwardModel
-from .._index import ObservationIndex
+from .._index import LawInputs, ObservationIndex, Predictions, States
 from .._integrators import Rhs, State
 from .._shared import Record, called_inputs, either
 from .._time_derivatives import time_slopes
@@ -44,25 +44,19 @@ class EvolutionSolver(ForwardModel):
     def call_times(self) -> np.ndarray:
         return self.problem.times
 
-    def predict(
-        self, theta: Float[Array, " parameter"], context: Closures, where: ObservationIndex, system: System
-    ) -> Float[Array, " observation"]:
+    def predict(self, theta: Theta, context: Closures, where: ObservationIndex, system: System) -> Predictions:
         """Observed quantities of one system at its observation points."""
         problem = self.problem
         fields = self._snapshots(theta, context, system, jnp.max(where.node) // problem.grid.size)
         near = jnp.stack([field.reshape(-1)[where.node] for field in fields], axis=-1)
         return problem.operator(theta, where, where.states(near), system)
 
-    def solution(
-        self, theta: Float[Array, " parameter"], laws: Closures, system: System
-    ) -> Float[Array, "point field"]:
+    def solution(self, theta: Theta, laws: Closures, system: System) -> States:
         """Every field of one system at every point of the problem's grid."""
         everything = dataclasses.replace(self, count=0)
         return jnp.stack([u.reshape(-1) for u in everything._snapshots(theta, laws, system)], axis=-1)
 
-    def law_inputs(
-        self, theta: Float[Array, " parameter"], laws: Closures, system: System
-    ) -> dict[str, Float[Array, "call input"]]:
+    def law_inputs(self, theta: Theta, laws: Closures, system: System) -> LawInputs:
         """Every input the laws are called with at the points of one system's solution."""
         problem = self.problem
         at_sites = problem.at_sites(theta, laws, system)
@@ -77,9 +71,7 @@ class EvolutionSolver(ForwardModel):
         seen = jax.vmap(lambda t, y: at_sites(t, y, calls))(jnp.asarray(problem.times, float), fields)
         return {name: inputs.reshape(-1, inputs.shape[-1]) for name, inputs in seen.items()}
 
-    def rhs_values(
-        self, theta: Float[Array, " parameter"], laws: Closures, states: Float[Array, "point field"], system: System
-    ) -> Float[Array, "point field"]:
+    def rhs_values(self, theta: Theta, laws: Closures, states: States, system: System) -> States:
         """The right-hand side at a solution."""
         fields = jnp.moveaxis(states.reshape(*self.problem.shape, -1), -1, 0)
         rates = jax.vmap(self.problem.rate(theta, laws, system))(jnp.asarray(self.problem.times, float), tuple(fields))
@@ -88,7 +80,7 @@ class EvolutionSolver(ForwardModel):
     # What misses the equation
 
     def grid_residual(
-        self, theta: Float[Array, " parameter"], laws: Closures, states: Float[Array, "point field"], system: System
+        self, theta: Theta, laws: Closures, states: States, system: System
     ) -> Float[Array, "condition field"]:
         """Time derivatives less the equation, on the grid.
 
@@ -103,7 +95,7 @@ class EvolutionSolver(ForwardModel):
 
     def point_residual(
         self,
-        theta: Float[Array, " parameter"],
+        theta: Theta,
         laws: Closures,
         function: Callable[[Float[Array, " axis"]], Float[Array, " field"]],
         places: Float[Array, "place axis"],

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from ...laws import Closures
-from ...parameters import System
+from ...parameters import System, Theta
 from .._shared import ProblemError, unit_scaling
 from ._schemes import Dirichlet, differences
 
@@ -37,7 +37,7 @@ def line_rates(
     """(draw, mode): how fast modes about the initial state grow, from all of the linearised equation."""
     size = len(problem.state_names) * problem.grid.size
 
-    def linearised(theta: Float[Array, " parameter"], system: System) -> Float[Array, "..."]:
+    def linearised(theta: Theta, system: System) -> Float[Array, "..."]:
         """How the rates change with the fields, at the start: (field, *node, field, *node)."""
         rhs, begin = problem.rate(theta, laws, system), jnp.asarray(problem.span[0], float)
         return jax.jacfwd(lambda y: jnp.stack(rhs(begin, tuple(y))))(jnp.stack(problem.start(theta, system)))

@@ -11,8 +11,8 @@ from jaxtyping import Array, Float
 
 from ...data import Observations
 from ...laws import Closures, ClosureSpec, bind
-from ...parameters import Stated, System
-from .._base import ForwardModel, Refinement
+from ...parameters import Stated, System, Theta
+from .._base import Draws, ForwardModel, Refinement, Systems
 from .._index import Near, ObservationIndex, near_on_line
 from .._initial_value import InitialValueProblem
 from .._integrators import RK4, Integrator, Rhs, State
@@ -58,6 +58,9 @@ class ODE(InitialValueProblem):
     - `name`: of the problem, in reports and folders.
     """
 
+    expensive = False
+    profile = "curves"
+
     def __init__(
         self,
         physics: Callable[..., Any],
@@ -84,7 +87,7 @@ class ODE(InitialValueProblem):
             raise ProblemError(
                 f"dt={dt} must be positive and divide the span of length {length}; try {length / self.steps:.6g}"
             )
-        self.integrator = RK4() if integrator is None else integrator
+        self.use(RK4() if integrator is None else integrator)
         self.integrator.check(self.state_names)
         self._record = bundle("state", self.state_names)
         self._takes_law = takes(physics, 4)
@@ -117,14 +120,12 @@ class ODE(InitialValueProblem):
 
     # The equation
 
-    def start(self, theta: Float[Array, " parameter"], system: System) -> State:
+    def start(self, theta: Theta, system: System) -> State:
         """The initial state of one system."""
         values = self.initial(self.parameters.constrain(theta, system))
         return scalars(values, "initial(p)", self.state_names)
 
-    def rate(
-        self, theta: Float[Array, " parameter"], laws: Closures, system: System, record: Record | None = None
-    ) -> Rhs:
+    def rate(self, theta: Theta, laws: Closures, system: System, record: Record | None = None) -> Rhs:
         """The right-hand side (t, state) -> d(state)/dt of one system."""
         p = self.parameters.constrain(theta, system)
         f = bind(laws, self.single, record)
@@ -149,16 +150,10 @@ class ODE(InitialValueProblem):
         """The initial state is."""
         return np.arange(len(self.points)) == 0
 
-    @property
-    def second_order(self) -> bool:
-        return self.integrator.second_order
-
-    def initial_state(self, theta: Float[Array, " parameter"], system: System) -> Float[Array, " state"]:
+    def initial_state(self, theta: Theta, system: System) -> Float[Array, " state"]:
         return jnp.stack(self.start(theta, system))
 
-    def lift(
-        self, theta: Float[Array, " parameter"], place: Float[Array, " axis"], system: System
-    ) -> Float[Array, " state"]:
+    def lift(self, theta: Theta, place: Float[Array, " axis"], system: System) -> Float[Array, " state"]:
         """The initial state, at all times."""
         return self.initial_state(theta, system)
 
@@ -174,12 +169,7 @@ class ODE(InitialValueProblem):
 
         return solver_of(self, data)
 
-    def check_scheme(
-        self,
-        laws: Closures | None = None,
-        theta: Float[Array, "*draw parameter"] | None = None,
-        system: System | Array | None = None,
-    ) -> None:
+    def check_scheme(self, laws: Closures | None = None, theta: Draws = None, system: Systems = None) -> None:
         """Raise if the integrator would solve another equation, or cannot tell one step's time from the next.
 
         Needs numbers and the precision in use, so that it waits until a fit starts.
@@ -236,11 +226,3 @@ class ODE(InitialValueProblem):
     def signal_times(self) -> np.ndarray:
         """Where a fixed-step integrator asks, which makes sampling exact; elsewhere fine."""
         return super().signal_times() if self.integrator.adaptive else np.linspace(*self.span, 1 + 2 * self.steps)
-
-    @property
-    def expensive(self) -> bool:
-        return False
-
-    @property
-    def profile(self) -> str:
-        return "curves"

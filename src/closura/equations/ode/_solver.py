@@ -12,9 +12,9 @@ from jaxtyping import Array, Float
 
 from ...data import Observations
 from ...laws import Closures
-from ...parameters import System
+from ...parameters import System, Theta
 from .._base import ForwardModel
-from .._index import ON_NODE, ObservationIndex
+from .._index import ON_NODE, LawInputs, ObservationIndex, Predictions, States
 from .._integrators import Rhs, State
 from .._shared import Record, called_inputs, either
 from .._time_derivatives import time_slopes
@@ -44,9 +44,7 @@ class ODESolver(ForwardModel):
     def call_times(self) -> np.ndarray:
         return self.problem.times
 
-    def predict(
-        self, theta: Float[Array, " parameter"], context: Closures, where: ObservationIndex, system: System
-    ) -> Float[Array, " observation"]:
+    def predict(self, theta: Theta, context: Closures, where: ObservationIndex, system: System) -> Predictions:
         """Observed quantities of one system at its observation points."""
         problem = self.problem
         if problem.integrator.adaptive:
@@ -66,7 +64,7 @@ class ODESolver(ForwardModel):
             times = problem.span[0] + problem.dt * (node if hold is None else jnp.minimum(node, hold))
             rates = rhs(problem.span[0], start), jax.vmap(rhs)(times, steps)
 
-        def read(state: int | Array) -> Float[Array, " observation"]:
+        def read(state: int | Array) -> Predictions:
             """A state (or of each observation its own) where it was observed."""
             if rates is None or where.rate_weight is None:
                 return jnp.where(finite, _pick(start, steps, where.node[:, 0], state), jnp.nan)
@@ -81,16 +79,14 @@ class ODESolver(ForwardModel):
             return problem.operator(theta, where, states, system)
         return read(int(columns[0]) if len(columns) == 1 else jnp.asarray(columns)[where.quantity])
 
-    def solution(self, theta: Float[Array, " parameter"], laws: Closures, system: System) -> Float[Array, "time state"]:
+    def solution(self, theta: Theta, laws: Closures, system: System) -> States:
         """The whole state of one system on the problem's time grid."""
         if self.problem.integrator.adaptive:
             return jnp.stack(self._adaptive(theta, laws, jnp.asarray(self.problem.times, float), system), axis=-1)
         start, _, steps = self._steps(theta, laws, system, (1, self.problem.steps))
         return jnp.stack([jnp.concatenate([y0[None], y]) for y0, y in zip(start, steps)], axis=-1)
 
-    def law_inputs(
-        self, theta: Float[Array, " parameter"], laws: Closures, system: System
-    ) -> dict[str, Float[Array, "call input"]]:
+    def law_inputs(self, theta: Theta, laws: Closures, system: System) -> LawInputs:
         """Every input the laws are called with at the times of one system's solution."""
 
         def calls(t: Array, y: Array) -> dict[str, Array]:
@@ -102,14 +98,12 @@ class ODESolver(ForwardModel):
         seen = jax.vmap(calls)(jnp.asarray(self.problem.times, float), self.solution(theta, laws, system))
         return {name: inputs.reshape(-1, inputs.shape[-1]) for name, inputs in seen.items()}
 
-    def rhs_values(
-        self, theta: Float[Array, " parameter"], laws: Closures, states: Float[Array, "time state"], system: System
-    ) -> Float[Array, "time state"]:
+    def rhs_values(self, theta: Theta, laws: Closures, states: States, system: System) -> States:
         """The right-hand side along a solution."""
         return self._rates(theta, laws, jnp.asarray(self.problem.times, float), states, system)
 
     def grid_residual(
-        self, theta: Float[Array, " parameter"], laws: Closures, states: Float[Array, "time state"], system: System
+        self, theta: Theta, laws: Closures, states: States, system: System
     ) -> Float[Array, "condition state"]:
         """How far states on the grid miss the equation, in units of the state over an eighth of the span."""
         times = jnp.asarray(self.problem.times[1:], float)
@@ -118,7 +112,7 @@ class ODESolver(ForwardModel):
 
     def point_residual(
         self,
-        theta: Float[Array, " parameter"],
+        theta: Theta,
         laws: Closures,
         function: Callable[[Float[Array, " axis"]], Float[Array, " state"]],
         places: Float[Array, "condition 1"],

@@ -10,8 +10,8 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ...equations import Equation, ObservationIndex
-from ...parameters import System
+from ...equations import Equation, ObservationIndex, Predictions, States
+from ...parameters import System, Theta
 from ._frame import Frame
 from ._kind import Kind, supervised
 
@@ -22,7 +22,7 @@ class Basis(eqx.Module):
     frame: Frame
     network: eqx.nn.MLP
     basis: Float[Array, "point state rank"]
-    center: Float[Array, "point state"]
+    center: States
 
     def __init__(self, frame: Frame, key: PRNGKeyArray, *, width: int = 64, depth: int = 3, rank: int = 48):
         key_network, key_basis = jr.split(key)
@@ -32,13 +32,11 @@ class Basis(eqx.Module):
         self.basis = _smooth_basis(frame.problem, states, rank, key_basis)
         self.center = jnp.zeros(self.basis.shape[:2])
 
-    def states(self, theta: Float[Array, " parameter"], system: System) -> Float[Array, "point state"]:
+    def states(self, theta: Theta, system: System) -> States:
         weights = self.network(self.frame.inputs(theta, system))
         return self.frame.whole(theta, system, self.basis @ weights + self.center)
 
-    def at(
-        self, theta: Float[Array, " parameter"], where: ObservationIndex, system: System
-    ) -> Float[Array, " observation"]:
+    def at(self, theta: Theta, where: ObservationIndex, system: System) -> Predictions:
         frame, weights = self.frame, self.network(self.frame.inputs(theta, system))
         # Rows of the basis at the observed points: the same for every chain, so they are put together once.
         factor = lax.stop_gradient(frame.cutoff)[:, None] * frame.scale()

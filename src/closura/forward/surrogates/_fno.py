@@ -17,8 +17,8 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from ...equations import Equation, ObservationIndex, ProblemError
-from ...parameters import System
+from ...equations import Equation, ObservationIndex, Predictions, ProblemError, States
+from ...parameters import System, Theta
 from ._frame import Fixed, Frame
 from ._kind import Kind, on_grid, supervised
 
@@ -241,13 +241,11 @@ class Operator(eqx.Module):
             depth=depth,
         )
 
-    def states(self, theta: Float[Array, " parameter"], system: System) -> Float[Array, "point state"]:
+    def states(self, theta: Theta, system: System) -> States:
         said = self.network(self.frame.inputs(theta, system))
         return self.frame.whole(theta, system, said.reshape(-1, said.shape[-1]))
 
-    def at(
-        self, theta: Float[Array, " parameter"], where: ObservationIndex, system: System
-    ) -> Float[Array, " observation"]:
+    def at(self, theta: Theta, where: ObservationIndex, system: System) -> Predictions:
         frame, rows = self.frame, where.node.reshape(-1)
         states = frame.whole(theta, system, self.network(frame.inputs(theta, system), rows), rows)
         return frame.problem.operator(theta, where, where.states(states.reshape(*where.node.shape, -1)), system)

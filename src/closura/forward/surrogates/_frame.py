@@ -10,10 +10,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from ...equations import Equation, ObservationIndex
-from ...parameters import System
+from ...equations import Equation, ObservationIndex, States
+from ...parameters import System, Theta
 
 Rows = Int[Array, " row"] | slice  # of points
 
@@ -21,10 +21,10 @@ Rows = Int[Array, " row"] | slice  # of points
 class Units(NamedTuple):
     """What a network's inputs and outputs are measured in."""
 
-    theta_center: Float[Array, " parameter"]
-    theta_scale: Float[Array, " parameter"]
+    theta_center: Theta
+    theta_scale: Theta
     state_scale: Float[Array, " state"]
-    state_center: Float[Array, "point state"] | None = None  # what solutions scatter about, where no condition says it
+    state_center: States | None = None  # what solutions scatter about, where no condition says it
 
 
 class Fixed(eqx.Module):
@@ -46,30 +46,33 @@ class Frame(Fixed):
         self.cutoff = jnp.where(problem.known, 0.0, jax.vmap(problem.cutoff)(self.points))  # conditions hold exactly
         self.held = self.points[problem.known]
 
-    def inputs(self, theta: Float[Array, " parameter"], system: System) -> Float[Array, " feature"]:
+    def inputs(self, theta: Theta, system: System) -> Float[Array, " feature"]:
         center, scale, *_ = lax.stop_gradient(self.units)
         return (self.problem.parameters.features(theta, system) - center) / scale
 
     def scale(self) -> Float[Array, " state"]:
         return lax.stop_gradient(self.units.state_scale)
 
-    def lift(
-        self, theta: Float[Array, " parameter"], system: System, rows: Rows = slice(None)
-    ) -> Float[Array, "row state"]:
+    def lift(self, theta: Theta, system: System, rows: Rows = slice(None)) -> Float[Array, "row state"]:
         """What is known of the solution, at all points or at some."""
         known = jax.vmap(lambda place: self.problem.lift(theta, place, system))(lax.stop_gradient(self.points)[rows])
         center = lax.stop_gradient(self.units).state_center
         return known if center is None else known + center[rows]
 
     def whole(
-        self,
-        theta: Float[Array, " parameter"],
-        system: System,
-        part: Float[Array, "row state"],
-        rows: Rows = slice(None),
+        self, theta: Theta, system: System, part: Float[Array, "row state"], rows: Rows = slice(None)
     ) -> Float[Array, "row state"]:
         """The solution from what a network says, in its units, at all points or at some."""
         return self.lift(theta, system, rows) + lax.stop_gradient(self.cutoff)[rows, None] * self.scale() * part
+
+
+class Draw(NamedTuple):
+    """What a network is trained on: parameters of one system, and their solution where that is the label."""
+
+    theta: Theta
+    system: System
+    label: Any
+    key: PRNGKeyArray  # for what a loss draws itself
 
 
 @runtime_checkable

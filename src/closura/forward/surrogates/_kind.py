@@ -2,14 +2,14 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
 
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float
 
 from ...equations import Equation, ForwardModel
 from ...laws import Closures
-from ...parameters import System
-from ._frame import Network
+from ._frame import Draw, Network
+
+Conditions = Float[Array, "condition state"]
 
 
 def _nothing(problem: Equation) -> str:
@@ -21,38 +21,22 @@ class Kind:
     """A kind of surrogate, to be listed in `SURROGATES`.
 
     - `network(frame, key, **sizes)`: see `Network`.
-    - `condition(solver, network, laws, theta, system, label, key)`: (condition, state), zero for a perfect network.
-    - `needs`: what of an equation that takes: "solution", which then is the label, or "residual".
+    - `condition(solver, network, laws, draw)`: (condition, state), zero for a perfect network.
+    - `needs`: what of an equation that takes: "solution", which then is the label of a draw, or "residual".
     - `refuses(problem)`: why it cannot be had for a problem, in words that follow its name; "" where it can.
     """
 
     network: Callable[..., Network]
-    condition: Callable[..., Float[Array, "condition state"]]
+    condition: Callable[..., Conditions]
     needs: str
     refuses: Callable[[Equation], str] = _nothing
 
 
-def supervised(
-    solver: ForwardModel,
-    network: Network,
-    laws: Closures,
-    theta: Float[Array, " parameter"],
-    system: System,
-    label: Float[Array, "point state"],
-    key: PRNGKeyArray,
-) -> Float[Array, "condition state"]:
+def supervised(solver: ForwardModel, network: Network, laws: Closures, draw: Draw) -> Conditions:
     """Against the solver's solution."""
-    return network.states(theta, system) - label
+    return network.states(draw.theta, draw.system) - draw.label
 
 
-def on_grid(
-    solver: ForwardModel,
-    network: Network,
-    laws: Closures,
-    theta: Float[Array, " parameter"],
-    system: System,
-    label: Any,
-    key: PRNGKeyArray,
-) -> Float[Array, "condition state"]:
+def on_grid(solver: ForwardModel, network: Network, laws: Closures, draw: Draw) -> Conditions:
     """The equation as discretised on the grid."""
-    return solver.grid_residual(theta, laws, network.states(theta, system), system)
+    return solver.grid_residual(draw.theta, laws, network.states(draw.theta, draw.system), draw.system)

@@ -10,11 +10,11 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ...equations import Equation, ForwardModel, ObservationIndex
+from ...equations import Equation, ForwardModel, ObservationIndex, Predictions, States
 from ...laws import Closures
-from ...parameters import System
-from ._frame import Frame
-from ._kind import Kind
+from ...parameters import System, Theta
+from ._frame import Draw, Frame
+from ._kind import Conditions, Kind
 
 HELD, COLLOCATION = 32, 32
 
@@ -40,9 +40,7 @@ class Pinn(eqx.Module):
             lambda n: (n.layers[-1].weight, n.layers[-1].bias), network, replace_fn=jnp.zeros_like
         )
 
-    def function(
-        self, theta: Float[Array, " parameter"], system: System
-    ) -> Callable[[Float[Array, " axis"]], Float[Array, " state"]]:
+    def function(self, theta: Theta, system: System) -> Callable[[Float[Array, " axis"]], Float[Array, " state"]]:
         """The solution of one system as a function of place."""
         if not self.frame.problem.second_order:
             return lambda place: self._primary(theta, system, place)
@@ -53,9 +51,7 @@ class Pinn(eqx.Module):
 
         return state
 
-    def _primary(
-        self, theta: Float[Array, " parameter"], system: System, place: Float[Array, " axis"]
-    ) -> Float[Array, " out"]:
+    def _primary(self, theta: Theta, system: System, place: Float[Array, " axis"]) -> Float[Array, " out"]:
         """What the network predicts: positions, or all states."""
         frame, problem = self.frame, self.frame.problem
         said = self.network(jnp.concatenate([*self._features(place), frame.inputs(theta, system)]))
@@ -79,12 +75,10 @@ class Pinn(eqx.Module):
             found.append(jnp.stack([jnp.sin(2 * jnp.pi * s), jnp.cos(2 * jnp.pi * s)]) if wraps else (2 * s - 1)[None])
         return found
 
-    def states(self, theta: Float[Array, " parameter"], system: System) -> Float[Array, "point state"]:
+    def states(self, theta: Theta, system: System) -> States:
         return jax.vmap(self.function(theta, system))(lax.stop_gradient(self.frame.points))
 
-    def at(
-        self, theta: Float[Array, " parameter"], where: ObservationIndex, system: System
-    ) -> Float[Array, " observation"]:
+    def at(self, theta: Theta, where: ObservationIndex, system: System) -> Predictions:
         operator = self.frame.problem.operator
         columns = operator.columns
         if columns is None or np.max(columns) >= self.network.out_size:
@@ -93,25 +87,16 @@ class Pinn(eqx.Module):
         values = jax.vmap(lambda place: self._primary(theta, system, place))(where.place)
         return values[jnp.arange(values.shape[0]), jnp.asarray(columns)[where.quantity]]
 
-    def missed(
-        self, theta: Float[Array, " parameter"], system: System, key: PRNGKeyArray
-    ) -> Float[Array, "condition state"]:
+    def missed(self, theta: Theta, system: System, key: PRNGKeyArray) -> Float[Array, "condition state"]:
         """How far initial and boundary conditions are missed, at random points of the grid that have them."""
         problem, function, held = self.frame.problem, self.function(theta, system), lax.stop_gradient(self.frame.held)
         picked = held if len(held) <= HELD else held[jr.randint(key, (HELD,), 0, len(held))]
         return jax.vmap(lambda place: function(place) - problem.lift(theta, place, system))(picked)
 
 
-def collocated(
-    solver: ForwardModel,
-    network: Pinn,
-    laws: Closures,
-    theta: Float[Array, " parameter"],
-    system: System,
-    label: None,
-    key: PRNGKeyArray,
-) -> Float[Array, "condition state"]:
+def collocated(solver: ForwardModel, network: Pinn, laws: Closures, draw: Draw) -> Conditions:
     """The equation at fresh random places, derivatives exact; and the conditions where they are not built in."""
+    theta, system, _, key = draw
     places = _spread(network.frame.problem, key)
     imbalance = solver.point_residual(theta, laws, network.function(theta, system), places, system)
     if network.hard:

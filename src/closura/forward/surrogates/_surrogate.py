@@ -11,14 +11,14 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ...data import Observations
-from ...equations import Equation, ForwardModel, ObservationIndex, ProblemError
+from ...equations import Equation, ForwardModel, LawInputs, ObservationIndex, Predictions, ProblemError, States
 from ...laws import Closures
-from ...parameters import System
+from ...parameters import System, Theta
 from ...population import Population
 from .._blocks import solve_systems
 from ._basis import BASIS
 from ._fno import PHYSICS, SUPERVISED
-from ._frame import Frame, Network, Units
+from ._frame import Draw, Frame, Network, Units
 from ._kind import Kind
 from ._pinn import PINN
 
@@ -64,50 +64,29 @@ class Surrogate(ForwardModel):
         units = Units(about, spread, jnp.asarray(np.where(scale > 0, scale, 1.0), float), center)
         return eqx.filter_jit(self.build)(units, key), (theta, paths if self.labelled else None)
 
-    def residual(
-        self,
-        network: Network,
-        laws: Closures,
-        theta: Float[Array, " parameter"],
-        system: System,
-        label: Array | None,
-        key: PRNGKeyArray,
-    ) -> Float[Array, " condition"]:
+    def residual(self, network: Network, laws: Closures, draw: Draw) -> Float[Array, " condition"]:
         """In units of the states."""
-        missed = self.kind.condition(self.solver, network, laws, theta, system, label, key)
-        return jnp.ravel(missed / network.frame.units.state_scale)
+        return jnp.ravel(self.kind.condition(self.solver, network, laws, draw) / network.frame.units.state_scale)
 
-    def predict(
-        self, theta: Float[Array, " parameter"], context: Network, where: ObservationIndex, system: System
-    ) -> Float[Array, " observation"]:
+    def predict(self, theta: Theta, context: Network, where: ObservationIndex, system: System) -> Predictions:
         return context.at(theta, where, system)
 
-    def solution(self, theta: Float[Array, " parameter"], laws: Network, system: System) -> Float[Array, "point state"]:
+    def solution(self, theta: Theta, laws: Network, system: System) -> States:
         """By the network, which takes the place of the laws."""
         return laws.states(theta, system)
 
-    def law_inputs(
-        self, theta: Float[Array, " parameter"], laws: Closures, system: System
-    ) -> dict[str, Float[Array, "call input"]]:
+    def law_inputs(self, theta: Theta, laws: Closures, system: System) -> LawInputs:
         """A network calls no laws: those of the solver."""
         return self.solver.law_inputs(theta, laws, system)
 
-    def rhs_values(
-        self, theta: Float[Array, " parameter"], laws: Closures, states: Float[Array, "point state"], system: System
-    ) -> Float[Array, "point state"]:
+    def rhs_values(self, theta: Theta, laws: Closures, states: States, system: System) -> States:
         return self.solver.rhs_values(theta, laws, states, system)
 
     def prepare_context(self, laws: Closures, network: Network | None = None) -> Network | None:
         """The network."""
         return network
 
-    def read(
-        self,
-        theta: Float[Array, " parameter"],
-        states: Float[Array, "point state"],
-        where: ObservationIndex,
-        system: System,
-    ) -> Float[Array, " observation"]:
+    def read(self, theta: Theta, states: States, where: ObservationIndex, system: System) -> Predictions:
         """Observed quantities from a solution on the grid."""
         return self.problem.operator(theta, where, where.states(states[where.node]), system)
 
