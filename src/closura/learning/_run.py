@@ -7,7 +7,6 @@ sample   everything frozen; these draws are the posterior             (draws x t
 
 import time
 from collections.abc import Callable
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -16,13 +15,13 @@ import jax.random as jr
 import numpy as np
 import xarray as xr
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from jaxtyping import Array
+from jaxtyping import Array, PyTree
 
 from ..data import Observations
 from ..equations import Equation, align
-from ..forward import likelihood, noise_prior, seen_through, trainable
+from ..forward import NoisePrior, likelihood, noise_prior, seen_through, trainable
 from ..laws import AbstractLaw, SolverLaw, SolverLaws, first_of, over_draws, prepare
-from ..population import Population, Sharing, normal, population, uniforms
+from ..population import Population, normal, population, uniforms
 from ..sampling import Cache, Chains, Convergence, Posterior, convergence, init_all, named_draws
 from ._hypergradients import AXIS, begin
 from ._initialise import (
@@ -42,7 +41,7 @@ from ._program import DRAWS, SAME, STATE, Program
 from ._sampler import check_moves, make_sampler
 from ._schedule import learn_schedule, make_plan, sample_schedule
 from ._settings import Settings, SettingsError
-from ._setup import Draws, Setup, State, weights_of, with_weights
+from ._setup import Draws, Log, Setup, State, weights_of, with_weights
 from ._stuck_chains import rescued
 from .algorithm import learn, sample
 
@@ -79,7 +78,7 @@ class Run:
         self.history: list[dict[str, np.ndarray]] = []
         self.chunks: list[Draws] = []  # a chunk each, (draw, group, chain, ...)
         self.nonfinite = 0
-        self._programs: dict[str, Any] = {}
+        self._programs: dict[str, PyTree] = {}
         self._surveyed: dict[str, int] = {}
         self._solved = 1.0  # the share of calls of laws, in solutions at current chains, that are finite
 
@@ -198,7 +197,9 @@ class Run:
         tuned = {kernel.name: kernel.tune(self.state.tuning[kernel.name], draws) for kernel in self.setup.sweep}
         self.state = self.spread(self.state._replace(tuning=tuned))
 
-    def _program(self, name: str, function: Callable[..., Any], in_specs: Any, out_specs: Any) -> Program:
+    def _program(
+        self, name: str, function: Callable[..., PyTree], in_specs: tuple[PyTree, ...], out_specs: PyTree
+    ) -> Program:
         if name not in self._programs:
             self._programs[name] = Program(function, self.setup, self.mesh, in_specs, out_specs)
         return self._programs[name]
@@ -214,10 +215,10 @@ class Run:
         return self.setup.posterior(self.views, self.state)
 
     @property
-    def _weights(self) -> Any:
+    def _weights(self) -> PyTree:
         return self.state.law.weights, self.state.surrogate.weights
 
-    def _went_wrong(self, log: Any, seen: dict[str, np.ndarray]) -> bool:
+    def _went_wrong(self, log: Log, seen: dict[str, np.ndarray]) -> bool:
         """Are law or surrogate no longer numbers, or has no chain a solution any more where they had when this began?
 
         Chains on a surrogate do not notice what becomes of the law: whether it can still be solved is asked of the solver.
@@ -232,7 +233,7 @@ class Run:
         before, self._solved = self._solved, min((len(x) / self._surveyed[n] for n, x in seen.items()), default=1.0)
         return exploded or self._solved < min(0.25, 0.5 * before)
 
-    def _step_back(self, before: State, log: Any, temperature: np.ndarray) -> dict[str, np.ndarray]:
+    def _step_back(self, before: State, log: Log, temperature: np.ndarray) -> dict[str, np.ndarray]:
         """Undo a chunk that went wrong, to do it again more slowly; after that has been tried often enough, give up."""
         self.state, self._solved = before, 1.0
         self.setbacks += 1
@@ -248,14 +249,14 @@ class Run:
             )
         return self._entries("learn", log, len(temperature), temperature)
 
-    def _log(self, phase: str, log: Any, size: int, temperature: np.ndarray) -> dict[str, np.ndarray]:
+    def _log(self, phase: str, log: Log, size: int, temperature: np.ndarray) -> dict[str, np.ndarray]:
         entries = self._entries(phase, log, size, temperature)
         self.nonfinite += int(entries["nonfinite"].sum() * self.settings.chains * self.blocks + 0.5)
         self.history.append(entries)
         self.iteration += size
         return entries
 
-    def _entries(self, phase: str, log: Any, size: int, temperature: np.ndarray) -> dict[str, np.ndarray]:
+    def _entries(self, phase: str, log: Log, size: int, temperature: np.ndarray) -> dict[str, np.ndarray]:
         """What a chunk told, an entry an iteration."""
         return {
             "iteration": np.arange(self.iteration, self.iteration + size),
@@ -297,7 +298,7 @@ class Run:
         return over_draws(shared, prepare(own or {}, self.state.ranges, leading=1))
 
     @property
-    def network(self) -> Any:
+    def network(self) -> PyTree:
         """The surrogate with its current weights; None where chains see the solver itself."""
         return eqx.combine(self.state.surrogate.weights, self.setup.network)
 
@@ -319,10 +320,9 @@ class Run:
         """Kept draws (chain, draw, system, parameter); before sampling, where the chains stand, as one draw."""
         return np.asarray(self.kept.theta)
 
-    def phi(self) -> Any:
+    def phi(self) -> PyTree:
         """Kept draws of the population, (chain, draw, parameter) each; () without hierarchy."""
-        prior, kept = self.setup.population, self.kept
-        return prior.told(kept.phi, np.asarray(kept.theta)) if isinstance(prior, Sharing) else kept.phi
+        return self.setup.population.told(self.kept.phi, np.asarray(self.kept.theta))
 
     def log_sigma(self) -> np.ndarray | None:
         """Kept draws of the size of the noise, (chain, draw, quantity); None where it is known."""
@@ -406,15 +406,17 @@ def _by_chain(draws: np.ndarray) -> np.ndarray:
     return np.moveaxis(draws, 0, 2).reshape(draws.shape[1] * draws.shape[2], draws.shape[0], *draws.shape[3:])
 
 
-def _is_spec(value: Any) -> bool:
+def _is_spec(value: object) -> bool:
     return isinstance(value, PartitionSpec)
 
 
-def _first_chains(prior: Population, noise: Any, settings: Settings, systems: int, key: Array) -> tuple[Array, Chains]:
+def _first_chains(
+    prior: Population, noise: NoisePrior | None, settings: Settings, systems: int, key: Array
+) -> tuple[Array, Chains]:
     """Keys of the groups, and every chain from a population of its own, drawn from the hyperprior."""
     groups, each = settings.groups, settings.chains // settings.groups
 
-    def draw(above: Array, below: Array) -> tuple[Array, Any]:
+    def draw(above: Array, below: Array) -> tuple[Array, PyTree]:
         phi = prior.phi_from_normal(above)
         return prior.theta_from_normal(phi, below), phi
 

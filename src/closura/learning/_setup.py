@@ -1,7 +1,7 @@
 """What a run is made of: what does not change (`Setup`), all that does (`State`), and what an iteration tells (`Log`)."""
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -11,7 +11,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
 from ..forward import Likelihood, NoisePrior
-from ..laws import Closures, Range, SolverLaw, prepare
+from ..laws import AbstractLaw, Closures, Range, SolverLaw, prepare
 from ..population import Population, normal, uniforms
 from ..sampling import Chains, GroupKeys, Info, Kernel, Posterior, Tuning, per_group, split_keys
 from ._hypergradients import AXIS, Replay, Trained
@@ -88,8 +88,8 @@ class Setup(eqx.Module):
     likelihood: Likelihood
     exact: Likelihood
     population: Population
-    closures: dict[str, Any]
-    network: Any
+    closures: dict[str, AbstractLaw]
+    network: PyTree
     noise: NoisePrior | None
     sweep: tuple[Kernel, ...]
     settings: Settings = eqx.field(static=True)
@@ -110,7 +110,7 @@ class Setup(eqx.Module):
         """Is there anything to learn, law or surrogate?"""
         return bool(jax.tree.leaves((state.law.weights, state.surrogate.weights)))
 
-    def tabulate(self, weights: Any, ranges: Mapping[str, Range]) -> tuple[Closures, Float[Array, ""]]:
+    def tabulate(self, weights: PyTree, ranges: Mapping[str, Range]) -> tuple[Closures, Float[Array, ""]]:
         """The laws as solvers call them, and their log prior."""
         laws = with_weights(self.closures, weights)
         views = prepare(laws, ranges)
@@ -136,12 +136,12 @@ class Setup(eqx.Module):
         )
 
 
-def weights_of(closures: dict[str, Any]) -> dict[str, Any]:
+def weights_of(closures: Mapping[str, AbstractLaw]) -> dict[str, PyTree]:
     """The trainable arrays of each closure; a known law has none."""
     return {name: law.weights for name, law in closures.items()}
 
 
-def with_weights(closures: dict[str, Any], weights: dict[str, Any]) -> dict[str, Any]:
+def with_weights(closures: Mapping[str, AbstractLaw], weights: Mapping[str, PyTree]) -> dict[str, AbstractLaw]:
     return {name: law.with_weights(weights[name]) for name, law in closures.items()}
 
 
@@ -151,7 +151,7 @@ def leap_in_turn(setup: Setup, state: State, posterior: Posterior, which: Array)
         return state
     keys, key_leap = split_keys(state.keys, 2)
 
-    def leap(kernel: Kernel) -> Any:
+    def leap(kernel: Kernel) -> Callable[[Chains], Chains]:
         return lambda chains: kernel.step(key_leap, chains, state.tuning[kernel.name], posterior)[0]
 
     choices = [lambda chains: chains, *(leap(kernel) for kernel in setup.leaps)]
@@ -171,10 +171,10 @@ def pick(keys: GroupKeys, setup: Setup, posterior: Posterior, chains: Chains) ->
     return Picked(jnp.where(sound[..., None], theta, population.mean), sound, log_sigma, members)
 
 
-def neighbours(keys: GroupKeys, tree: Any, count: int) -> Any:
+def neighbours(keys: GroupKeys, tree: PyTree, count: int) -> PyTree:
     """`count` neighbouring chains of every group, from a random one on (chains are exchangeable)."""
 
-    def one_group(key: PRNGKeyArray, group: Any) -> Any:
+    def one_group(key: PRNGKeyArray, group: PyTree) -> PyTree:
         chains = jax.tree.leaves(group)[0].shape[0]
         chosen = (jnp.floor(chains * uniforms(key, ())[0]).astype(int) + jnp.arange(min(count, chains))) % chains
         return jax.tree.map(lambda a: a[chosen], group)
@@ -182,10 +182,10 @@ def neighbours(keys: GroupKeys, tree: Any, count: int) -> Any:
     return jax.vmap(one_group)(keys, tree)
 
 
-def _members(keys: GroupKeys, population: Population, theta: Array, phi: Any) -> Array:
+def _members(keys: GroupKeys, population: Population, theta: Array, phi: PyTree) -> Array:
     """New systems of the populations that some chains hold; what is shared is as these chains have it."""
 
-    def one_group(key: PRNGKeyArray, theta: Array, phi: Any) -> Array:
+    def one_group(key: PRNGKeyArray, theta: Array, phi: PyTree) -> Array:
         (uniform,) = uniforms(key, theta.shape)
         made = jax.vmap(population.theta_from_normal)(phi, normal(uniform))
         return made if population.shared is None else jnp.where(np.array(population.shared), theta, made)
@@ -210,7 +210,7 @@ def log_of(posterior: Posterior, state: State, info: Info, loss: Array | float =
     )
 
 
-def over_devices(weight: Array | float, tree: Any) -> Any:
+def over_devices(weight: Array | float, tree: PyTree) -> PyTree:
     """Averages over devices, times a weight."""
     return jax.tree.map(lambda entry: lax.pmean(weight * entry, AXIS), tree)
 

@@ -1,10 +1,11 @@
 """The contract of a population."""
 
 import abc
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 Theta = Float[Array, "system parameter"]
@@ -64,10 +65,14 @@ class Population(eqx.Module):
         """Draw phi given theta of all systems."""
         return phi
 
+    def told(self, phi: PyTree, theta: np.ndarray) -> PyTree:
+        """Draws of phi as of all parameters, beside draws of theta (..., system, parameter)."""
+        return phi
+
     def annealed(self, weight: Float[Array, ""]) -> "Population":
         """The population on its way in from a wider prior, at a weight from 0 to 1; most come as they are."""
         return self
 
-    def members(self, phi: PyTree, normal: Theta, uniform: Float[Array, " system"]) -> dict[str, Any]:
+    def members(self, phi: PyTree, normal: Theta, uniform: Float[Array, " system"]) -> dict[str, PyTree]:
         """Fields of the chains' state that come with fresh systems: theta, and what it is drawn given, if that is fresh too."""
         return {"theta": self.theta_from_normal(phi, normal)}

@@ -5,8 +5,6 @@
 What stands for phi is the number of a stored draw, one for each system: new systems share nothing but the fleet.
 """
 
-from typing import Any
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -56,7 +54,7 @@ class Empirical(Population):
 
     draws: PopulationDraws
     prior: Independent
-    weight: Any = 1.0
+    weight: Float[Array, ""] | float = 1.0
 
     @property
     def mean(self) -> Float[Array, " parameter"]:
@@ -94,9 +92,9 @@ class Empirical(Population):
         away = jax.scipy.linalg.solve_triangular(self.draws.white[phi], normal[..., None], lower=True)[..., 0]
         return self.draws.center[phi, jnp.arange(len(phi))] + away
 
-    def given(self, phi: Index) -> dict[str, Any]:
+    def given(self, phi: Index) -> dict[str, PyTree]:
         """Fields of the chains' state that come with stored draws: their numbers, noise and laws."""
-        fields: dict[str, Any] = {"phi": phi}
+        fields: dict[str, PyTree] = {"phi": phi}
         if self.draws.log_sigma is not None:
             fields["log_sigma"] = self.draws.log_sigma[phi]
         if self.draws.law:
@@ -107,7 +105,7 @@ class Empirical(Population):
         """Numbers of stored draws that uniform numbers stand for."""
         return jnp.minimum((uniform * self.draws.count).astype(int), self.draws.count - 1)
 
-    def members(self, phi: Index, normal: Theta, uniform: Float[Array, " system"]) -> dict[str, Any]:
+    def members(self, phi: Index, normal: Theta, uniform: Float[Array, " system"]) -> dict[str, PyTree]:
         """Fresh systems, each of a stored draw chosen at random."""
         chosen = self.index(uniform)
         return {"theta": self.theta_from_normal(chosen, normal), **self.given(chosen)}

@@ -6,14 +6,14 @@ another prior, and covariates may shift the mean of a system. `Independent` fixe
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from ._base import Population
 from ._correlation import correlation_factor, inverse_factor, log_lkj
@@ -32,8 +32,8 @@ class Phi(NamedTuple):
 
     mu: Float[Array, "*chain parameter"]
     log_tau: Float[Array, "*chain parameter"]
-    covariate_effect: Any = None  # (*chain, effect)
-    correlation: Any = None  # (*chain, pair), unbounded numbers that a correlation matrix is made of
+    covariate_effect: PyTree = None  # (*chain, effect)
+    correlation: PyTree = None  # (*chain, pair), unbounded numbers that a correlation matrix is made of
 
 
 class Effects(eqx.Module):
@@ -107,7 +107,7 @@ class Diagonal(Population):
         away, variance = theta - self.system_means(phi), jnp.exp(phi.log_tau)
         return -0.5 * jnp.sum(away**2 / variance + jnp.log(2 * jnp.pi * variance), axis=-1), -away / variance
 
-    def randomness(self, key: PRNGKeyArray, chains: int) -> Any:
+    def randomness(self, key: PRNGKeyArray, chains: int) -> PyTree:
         """The randomness of `chains` Gibbs draws, drawn at once."""
         count = self.mean.shape[0]
         shifts = 0 if self.effects is None else len(self.effects.parameter)
@@ -115,7 +115,7 @@ class Diagonal(Population):
         drawn = uniforms(key, *((chains, *shape) for shape in shapes))
         return normal(drawn[0]), *drawn[1:]
 
-    def gibbs(self, randomness: Any, theta: Float[Array, "system parameter"], phi: Phi) -> Phi:
+    def gibbs(self, randomness: PyTree, theta: Float[Array, "system parameter"], phi: Phi) -> Phi:
         """Draw phi given theta of all systems: the mean and its shifts exactly where their priors are normal, then log tau
         exactly."""
         for_mean, for_tau, for_slice, _ = randomness
@@ -218,7 +218,7 @@ class Correlated(Diagonal):
         constant = log_size + 0.5 * len(phi.mu) * jnp.log(2 * jnp.pi)
         return -0.5 * jnp.sum(away**2, axis=-1) - constant, -away @ white
 
-    def gibbs(self, randomness: Any, theta: Float[Array, "system parameter"], phi: Phi) -> Phi:
+    def gibbs(self, randomness: PyTree, theta: Float[Array, "system parameter"], phi: Phi) -> Phi:
         """Draw phi given theta of all systems: the mean as in `Diagonal`, then every variance and correlation in turn."""
         for_mean, _, for_slice, for_spread = randomness
         phi = self._new_mean(for_mean, for_slice, theta, phi)
@@ -283,7 +283,7 @@ def draw_log_variance(
     uniform: Float[Array, "tries 2"],
     current: Float[Array, ""],
     squares: Float[Array, ""],
-    count: Any,
+    count: Float[Array, ""] | int,
     mean: Float[Array, ""],
     variance: Float[Array, ""],
 ) -> Float[Array, ""]:

@@ -1,11 +1,9 @@
 """Populations in which some parameters are the same for all systems."""
 
-from typing import Any
-
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from ..parameters import Parameters
 from ._base import Population
@@ -31,7 +29,7 @@ class Sharing(Population):
         return self.varying.hierarchical
 
     @property
-    def effects(self) -> Any:
+    def effects(self) -> Effects | None:
         return getattr(self.varying, "effects", None)
 
     @property
@@ -42,33 +40,35 @@ class Sharing(Population):
     def variance(self) -> Float[Array, " parameter"]:
         return self._joined(self.varying.variance, self.common.variance)
 
-    def phi_from_normal(self, normal: Float[Array, "2 parameter"]) -> Any:
+    def phi_from_normal(self, normal: Float[Array, "2 parameter"]) -> PyTree:
         return self.varying.phi_from_normal(normal[:, self._free])
 
-    def log_hyperprior(self, phi: Any) -> Float[Array, ""]:
+    def log_hyperprior(self, phi: PyTree) -> Float[Array, ""]:
         return self.varying.log_hyperprior(phi)
 
-    def theta_from_normal(self, phi: Any, normal: Float[Array, "system parameter"]) -> Float[Array, "system parameter"]:
+    def theta_from_normal(
+        self, phi: PyTree, normal: Float[Array, "system parameter"]
+    ) -> Float[Array, "system parameter"]:
         """Systems that standard normal numbers stand for; the first row tells what they share."""
         own = self.varying.theta_from_normal(phi, normal[:, self._free])
         same = self.common.theta_from_normal((), normal[:1, self._held])
         return self._joined(own, jnp.broadcast_to(same, (own.shape[0], same.shape[1])))
 
     def log_prior(
-        self, theta: Float[Array, "system parameter"], phi: Any
+        self, theta: Float[Array, "system parameter"], phi: PyTree
     ) -> tuple[Float[Array, " system"], Float[Array, "system parameter"]]:
         systems = theta.shape[0]
         own, slope = self.varying.log_prior(theta[:, self._free], phi)
         same, pull = self.common.log_prior(theta[:, self._held], ())
         return own + same / systems, self._joined(slope, pull / systems)
 
-    def randomness(self, key: PRNGKeyArray, chains: int) -> Any:
+    def randomness(self, key: PRNGKeyArray, chains: int) -> PyTree:
         return self.varying.randomness(key, chains)
 
-    def gibbs(self, randomness: Any, theta: Float[Array, "system parameter"], phi: Any) -> Any:
+    def gibbs(self, randomness: PyTree, theta: Float[Array, "system parameter"], phi: PyTree) -> PyTree:
         return self.varying.gibbs(randomness, theta[:, self._free], phi)
 
-    def told(self, phi: Any, theta: np.ndarray) -> Any:
+    def told(self, phi: PyTree, theta: np.ndarray) -> PyTree:
         """Draws of the population as of all parameters, shared ones with a spread of zero; theta (..., system, parameter)."""
         if not phi:
             return phi
@@ -123,7 +123,7 @@ def _population(
     return kind.suited(int(chosen.sum()))(mean, s_mu, m_tau, s_tau, densities, effects)
 
 
-def _stated(parameters: Parameters, chosen: np.ndarray) -> tuple[Any, ...]:
+def _stated(parameters: Parameters, chosen: np.ndarray) -> tuple[PyTree, ...]:
     """Of chosen parameters: variance of a system on its own, densities that are not normal, then as `Diagonal` takes them."""
     columns = [parameters.system_variance, parameters.mean, parameters.mean_variance]
     columns += [parameters.log_variance, parameters.log_variance_variance]

@@ -1,17 +1,16 @@
 """Several fresh candidates at once, of which the likelihood chooses."""
 
-from typing import Any
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, PRNGKeyArray
+from jaxtyping import Array, PRNGKeyArray, PyTree
 
 from ..population import normal, uniforms
 from ._accept import decide, is_finite, randomness
 from ._kernel import Kernel, Tuning
+from ._posterior import Target
 from ._state import Chains, GroupKeys, Info, choose, choose_fields, per_group
 
 
@@ -29,7 +28,7 @@ class MultiTry(Kernel):
     moves = ("theta",)
     leap = True
 
-    def step(self, keys: GroupKeys, chains: Chains, tuning: Tuning, posterior: Any) -> tuple[Chains, Info]:
+    def step(self, keys: GroupKeys, chains: Chains, tuning: Tuning, posterior: Target) -> tuple[Chains, Info]:
         own = randomness(keys, chains.theta.shape)
         members = jax.vmap(jax.vmap(posterior.population.members))
 
@@ -38,7 +37,7 @@ class MultiTry(Kernel):
             tempered = posterior.temperature * loglik
             return jnp.where(jnp.isnan(tempered), -jnp.inf, tempered) - jnp.log(-jnp.log(uniform))
 
-        def one(best: tuple[dict[str, Any], Array], number: Array) -> tuple[tuple[dict[str, Any], Array], None]:
+        def one(best: tuple[dict[str, PyTree], Array], number: Array) -> tuple[tuple[dict[str, PyTree], Array], None]:
             place, which, tie = _draws(per_group(keys, number), chains.theta.shape)
             fresh = members(chains.phi, place, which)
             if self.shared is not None:

@@ -1,12 +1,12 @@
 """The joint density that kernels leave invariant, and what of it is expensive."""
 
-from collections.abc import Mapping
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Callable, Mapping
+from typing import Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from ..forward import Likelihood, NoisePrior
 from ..laws import Range, prepare
@@ -27,7 +27,8 @@ class Target(Protocol):
     cache; all else is cheap and reads it.
     """
 
-    temperature: Any
+    temperature: Float[Array, ""] | float
+    population: Population
     delayed_acceptance: bool
 
     def refresh(self, chains: Chains) -> Chains:
@@ -67,10 +68,10 @@ class Posterior(eqx.Module):
     exact: Likelihood
     population: Population
     noise: NoisePrior | None
-    context: Any
-    exact_context: Any
+    context: PyTree
+    exact_context: PyTree
     ranges: Mapping[str, Range]
-    temperature: Any = 1.0
+    temperature: Float[Array, ""] | float = 1.0
     delayed_acceptance: bool = eqx.field(static=True, default=False)
     law_axes: int = eqx.field(static=True, default=1)
 
@@ -103,7 +104,7 @@ class Posterior(eqx.Module):
             total = total + self.noise.log_prior(chains.log_sigma)
         return total
 
-    def _over_chains(self, function: Any, context: Any, chains: Chains) -> Any:
+    def _over_chains(self, function: Callable[..., PyTree], context: PyTree, chains: Chains) -> PyTree:
         """Of (chain, system, parameter), for chains of all groups at once."""
         theta = chains.theta
         flat = theta.reshape(-1, *theta.shape[2:])
@@ -113,13 +114,13 @@ class Posterior(eqx.Module):
         found = function(flat, context, axes)
         return jax.tree.map(lambda a: a.reshape(*theta.shape[:2], *a.shape[1:]), found)
 
-    def _own_laws(self, context: Any, chains: Chains) -> tuple[Any, int]:
+    def _own_laws(self, context: PyTree, chains: Chains) -> tuple[PyTree, int]:
         """What the solver needs beside theta, with laws of each chain in it; and how many axes these laws have in front."""
         groups, count, systems = chains.theta.shape[:3]
         axes = self.law_axes
         lead = (groups * count, systems)[:axes]
         own = jax.tree.map(lambda a: a.reshape(*lead, *a.shape[1 + axes :]), chains.law)
-        ready: Any = lambda laws: prepare(laws, self.ranges)  # noqa: E731
+        ready: Callable[..., PyTree] = lambda laws: prepare(laws, self.ranges)  # noqa: E731
         for _ in range(axes):
             ready = jax.vmap(ready)
         same = {name: law for name, law in context.items() if name not in own}
@@ -127,6 +128,6 @@ class Posterior(eqx.Module):
         return everyone | ready(own), axes
 
 
-def _scaled(weigh: Any, stats: Any, log_sigma: Any) -> Any:
+def _scaled(weigh: Callable[..., PyTree], stats: PyTree, log_sigma: PyTree) -> PyTree:
     """Of stored statistics, at the size of the noise each chain holds true."""
     return stats if log_sigma is None else jax.vmap(weigh)(stats, log_sigma)

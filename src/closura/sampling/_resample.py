@@ -1,14 +1,15 @@
 """Resampling on the way from a tempered target to the posterior, as in sequential Monte Carlo."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from ..population import uniforms
+from ..population import Empirical, uniforms
 from ._kernel import Kernel
+from ._posterior import Target
 from ._state import Chains, GroupKeys
 
 
@@ -35,8 +36,9 @@ class Resample(Kernel):
         groups = chains.theta.shape[0]
         return Annealing(jnp.full(groups, self.first_temperature), jnp.zeros(groups))
 
-    def step(self, keys: GroupKeys, chains: Chains, tuning: Annealing, posterior: Any) -> tuple[Chains, Annealing]:
+    def step(self, keys: GroupKeys, chains: Chains, tuning: Annealing, posterior: Target) -> tuple[Chains, Annealing]:
         before, population = tuning.temperature[0], posterior.population
+        assert isinstance(population, Empirical), "systems are independent given stored draws alone"
         loglik = posterior.loglik_and_grad(chains)[0]
         earlier = population.annealed(tuning.prior_weight[0])
         log_prior = jax.vmap(jax.vmap(earlier.log_prior))(chains.theta, chains.phi)[0]
@@ -53,7 +55,7 @@ class Resample(Kernel):
         now = (posterior.temperature, population.weight)
         return jax.tree.map(pick, chains), Annealing(*(jnp.full_like(old, new) for old, new in zip(tuning, now)))
 
-    def adapt(self, tuning: Annealing, info: Annealing, rate: Any) -> Annealing:
+    def adapt(self, tuning: Annealing, info: Annealing, rate: Array | float) -> Annealing:
         return info
 
 

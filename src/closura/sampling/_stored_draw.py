@@ -1,15 +1,14 @@
 """Which draw of the fleet's posterior a new system goes with."""
 
-from typing import Any
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, PRNGKeyArray
+from jaxtyping import Array, PRNGKeyArray, PyTree
 
-from ..population import uniforms
+from ..population import Empirical, uniforms
 from ._kernel import Kernel, Tuning
+from ._posterior import Target
 from ._state import Chains, GroupKeys, choose, per_group
 
 
@@ -26,8 +25,9 @@ class StoredDraw(Kernel):
     name = "stored_draw"
     moves = ("phi", "log_sigma", "law")
 
-    def step(self, keys: GroupKeys, chains: Chains, tuning: Tuning, posterior: Any) -> tuple[Chains, None]:
+    def step(self, keys: GroupKeys, chains: Chains, tuning: Tuning, posterior: Target) -> tuple[Chains, None]:
         population, shape = posterior.population, chains.theta.shape[:3]
+        assert isinstance(population, Empirical), "which draw a system goes with is asked of stored draws"
         given = jax.vmap(jax.vmap(population.given))
 
         def bid(state: Chains, tie: Array) -> Array:
@@ -37,7 +37,7 @@ class StoredDraw(Kernel):
             # The current one, which comes first, if none can be told from another.
             return jnp.where(jnp.isfinite(weight), weight, -jnp.inf) - jnp.log(-jnp.log(tie))
 
-        def one(best: tuple[dict[str, Any], Array], number: Array) -> tuple[tuple[dict[str, Any], Array], None]:
+        def one(best: tuple[dict[str, PyTree], Array], number: Array) -> tuple[tuple[dict[str, PyTree], Array], None]:
             which, tie = _uniforms(per_group(keys, number), shape)
             fields = given(population.index(which))
             found = bid(chains._replace(**fields), tie)
