@@ -4,8 +4,10 @@ import numpy as np
 import pandas as pd
 import pytest
 from noises import Laplace
+from scipy import stats
 
 import closura as cl
+from closura.equations import NOISES
 from closura.learning import Run, Settings
 from closura.runs import collect
 
@@ -57,6 +59,45 @@ def near_the_truth(result, sigma=None):
         log = np.log(result.posterior["sigma"].values)
         assert abs(log.mean() - np.log(sigma)) < 4 * log.std()
         assert log.std() < 0.6
+
+
+def test_counts(tmp_path):
+    value = np.random.default_rng(1).poisson(MEANS)
+    result = fitted(decay("poisson"), value.astype(float))
+    near_the_truth(result)
+    assert "sigma" not in result.posterior
+    assert result.metrics["noise_sd"] is None
+    assert result.metrics["residual_chi_square"] == pytest.approx(1, abs=0.5)
+    assert not result.checks()["off"].any()
+    replicated = result.tree["posterior_predictive"]["value"].values
+    assert np.array_equal(replicated, np.round(replicated))
+    row = result.predict([4.0]).iloc[0]
+    low, high = stats.poisson(MEANS[0, -1]).ppf([0.025, 0.975])
+    assert row["measured 2.5%"] == pytest.approx(low, abs=1.5)
+    assert row["measured 97.5%"] == pytest.approx(high, abs=2.5)
+    found = result.newcomer(pd.DataFrame({"system": ["new", "far"], "time": 1.0, "u": [25.0, 250.0]}))
+    assert found.belongs == {"new": True, "far": False}
+    page = (result.save(tmp_path / "run") / "report.html").read_text("utf-8")
+    assert "√data" in page or "\\u221adata" in page
+    assert len(cl.load(tmp_path / "run", decay("poisson")).predict([1.0])) == SYSTEMS
+
+
+@pytest.mark.parametrize("noise", [name for name, family in NOISES.items() if family.discrete])
+@pytest.mark.parametrize(("wrong", "called"), [(-1.0, "-1"), (2.5, "2.5"), (np.inf, "")])
+def test_what_is_no_count(noise, wrong, called):
+    value = np.round(MEANS)
+    value[1, 2] = wrong
+    says = rf"{NOISES[noise].title} noise needs whole numbers from zero on, but u of system m1 is {called}"
+    with pytest.raises(cl.DataError, match=says if called else "finite|inf"):
+        Run(decay(noise), cl.Observations.from_frame(table(value)), SMALL)
+
+
+def test_counts_have_no_scale_of_their_own():
+    for stated in (0.3, {"u": 0.3}, cl.LogNormal(0.0, 1.0)):
+        with pytest.raises(cl.ProblemError, match="poisson noise has no scale, its size follows from the prediction"):
+            decay("poisson", sigma=stated)
+    with pytest.raises(cl.DataError, match="the table has a column 'sigma', but poisson noise has no scale"):
+        Run(decay("poisson"), cl.Observations.from_frame(table(np.round(MEANS)).assign(sigma=1.0)), SMALL)
 
 
 def test_a_family_of_one_s_own(tmp_path):

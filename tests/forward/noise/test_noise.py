@@ -139,7 +139,10 @@ def test_logarithms_need_positive_values():
     ("options", "says"),
     [
         ({"noise": "gauss"}, "noise='gauss' must be one of 'normal', 'lognormal', 'student'"),
-        ({"noise": Laplace}, "Laplace'> must be one of .* or a family of your own, like MyNoise.., derived from cl.Noise"),
+        (
+            {"noise": Laplace},
+            "Laplace'> must be one of .* or a family of your own, like MyNoise.., derived from cl.Noise",
+        ),
         ({"sigma": -1.0}, "sigma=-1.0 must be a positive number, a prior"),
         ({"sigma": {"u": float("nan")}}, "sigma=nan must be a positive number"),
     ],
@@ -151,7 +154,7 @@ def test_messages(options, says):
 
 def test_a_family_is_derived_from_noise():
     problem = decay(types.SimpleNamespace(name="mine", has_scale=True, log_prob=len, sample=len), 0.1)
-    with pytest.raises(cl.ProblemError, match="derive a family of your own from cl.Noise"):
+    with pytest.raises(cl.ProblemError, match="derive a family of your own from"):
         likelihood(problem, matched(problem))
 
 

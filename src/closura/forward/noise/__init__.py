@@ -14,12 +14,14 @@ from ._base import Noise as Noise
 from ._base import ResidualStats as ResidualStats
 from ._lognormal import Lognormal as Lognormal
 from ._normal import Normal as Normal
+from ._poisson import Poisson as Poisson
 from ._prior import NoisePrior as NoisePrior
 from ._student import Student as Student
 
 NOISES["normal"] = Normal()
 NOISES["lognormal"] = Lognormal()
 NOISES["student"] = Student()
+NOISES["poisson"] = Poisson()
 
 
 def noise_of(problem: Problem) -> Noise:
