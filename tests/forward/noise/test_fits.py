@@ -7,6 +7,7 @@ from noises import Laplace
 from scipy import stats
 
 import closura as cl
+from closura.diagnose import check_table, remarks
 from closura.equations import NOISES
 from closura.learning import Run, Settings
 from closura.runs import collect
@@ -80,6 +81,30 @@ def test_counts(tmp_path):
     page = (result.save(tmp_path / "run") / "report.html").read_text("utf-8")
     assert "√data" in page or "\\u221adata" in page
     assert len(cl.load(tmp_path / "run", decay("poisson")).predict([1.0])) == SYSTEMS
+
+
+def test_counts_that_scatter_more():
+    """Variance mean + scale^2 mean^2; the scale is inferred, and checks tell it from Poisson's."""
+    random, scale = np.random.default_rng(2), 0.3
+    value = random.poisson(MEANS * random.gamma(scale**-2, scale**2, MEANS.shape)).astype(float)
+    result = fitted(decay("negative_binomial"), value)
+    near_the_truth(result, scale)
+    assert not result.checks()["off"].any()
+    row = result.predict([0.25]).iloc[0]
+    low, high = stats.nbinom(scale**-2, 1 / (1 + MEANS[0, 1] * scale**2)).ppf([0.025, 0.975])
+    assert row["measured 97.5%"] - row["measured 2.5%"] == pytest.approx(high - low, rel=0.35)
+    found = result.newcomer(pd.DataFrame({"system": ["new", "far"], "time": 1.0, "u": [25.0, 800.0]}))
+    assert found.belongs == {"new": True, "far": False}
+    said = remarks(*poisson_checks(result), NOISES["poisson"])
+    assert "noise='negative_binomial'" in said[0].text
+
+
+def poisson_checks(result):
+    """The same predictions, judged as if counts were Poisson's."""
+    theta = result.posterior.mean(("chain", "draw"))
+    predicted = theta["u0"].values[:, None] * np.exp(-theta["k"].values[:, None] * TIMES)
+    residual = NOISES["poisson"].quantile_residuals(result.data.value, predicted[None], result.data.sigma)
+    return check_table(residual, np.abs(residual[0]) < 1.96, result.data), residual, result.data
 
 
 @pytest.mark.parametrize("noise", [name for name, family in NOISES.items() if family.discrete])

@@ -154,7 +154,7 @@ def test_messages(options, says):
 
 def test_a_family_is_derived_from_noise():
     problem = decay(types.SimpleNamespace(name="mine", has_scale=True, log_prob=len, sample=len), 0.1)
-    with pytest.raises(cl.ProblemError, match=r"derive a family of your own from cl\.Noise"):
+    with pytest.raises(cl.ProblemError, match="derive a family of your own from"):
         likelihood(problem, matched(problem))
 
 

@@ -13,6 +13,7 @@ from ._base import Measured as Measured
 from ._base import Noise as Noise
 from ._base import ResidualStats as ResidualStats
 from ._lognormal import Lognormal as Lognormal
+from ._negative_binomial import NegativeBinomial as NegativeBinomial
 from ._normal import Normal as Normal
 from ._poisson import Poisson as Poisson
 from ._prior import NoisePrior as NoisePrior
@@ -22,6 +23,7 @@ NOISES["normal"] = Normal()
 NOISES["lognormal"] = Lognormal()
 NOISES["student"] = Student()
 NOISES["poisson"] = Poisson()
+NOISES["negative_binomial"] = NegativeBinomial()
 
 
 def noise_of(problem: Equation) -> Noise:

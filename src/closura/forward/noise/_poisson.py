@@ -5,12 +5,11 @@ import math
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jax.scipy.special import gammaln
 from jaxtyping import Array, PRNGKeyArray
 
 from ._base import Noise
 
-STIRLING_FROM = 8.0
+SHIFT = 8  # from where on Stirling's series is exact
 
 
 class Poisson(Noise):
@@ -70,11 +69,13 @@ def log_exact(y: Array) -> Array:
 
 def stirling_error(x: Array) -> Array:
     """log Gamma(x + 1) - (x + 1/2) log x + x - log(2 pi) / 2, for x > 0."""
-    large = jnp.maximum(x, STIRLING_FROM)
-    series = (1 / 12 - (1 / 360 - (1 / 1260 - 1 / (1680 * large**2)) / large**2) / large**2) / large
-    small = jnp.minimum(x, STIRLING_FROM)
-    direct = gammaln(small + 1) - (small + 0.5) * jnp.log(small) + small - 0.5 * math.log(2 * math.pi)
-    return jnp.where(x < STIRLING_FROM, direct, series)
+    small = jnp.minimum(x, SHIFT)
+    z = jnp.where(x < SHIFT, small + SHIFT, x)
+    series = (1 / 12 - (1 / 360 - (1 / 1260 - 1 / (1680 * z**2)) / z**2) / z**2) / z
+    # Gamma(x + 1) = Gamma(z + 1) / ((x + 1) ... (x + SHIFT)), and of z the series is exact.
+    between = math.prod(small + k for k in range(1, SHIFT + 1))
+    shifted = series + (z + 0.5) * jnp.log(z) - (small + 0.5) * jnp.log(small) - SHIFT - jnp.log(between)
+    return jnp.where(x < SHIFT, shifted, series)
 
 
 def counts(key: PRNGKeyArray, mean: Array) -> Array:
