@@ -12,6 +12,7 @@ import pytest
 
 import closura as cl
 from closura.equations import ForwardModel, align, same_equation, unit_scaling
+from closura.laws import SolverLaw
 
 pytestmark = [pytest.mark.usefixtures("float64"), pytest.mark.usefixtures("hardly_optimised")]
 LAW = cl.Known(lambda u: 0.3 * u + 0.1 * u**2)
@@ -133,7 +134,7 @@ def test_predictions_at_nodes_are_the_solution_there(make):
     assert np.abs(predicted[0] - predicted[1]).max() > 1e-3, "what is known of a system is in its solution"
 
 
-class Moved(eqx.Module):
+class Moved(SolverLaw):
     """A law that can be moved along a shape."""
 
     size: jax.Array
@@ -141,6 +142,9 @@ class Moved(eqx.Module):
 
     def __call__(self, u):
         return self.spec.function(u) + self.size * jnp.cos(u)
+
+    def outside(self, x):
+        return None
 
 
 def test_gradients_are_those_of_finite_differences_in_both_modes(make):
