@@ -77,7 +77,7 @@ class Posterior(eqx.Module):
 
     def refresh(self, chains: Chains) -> Chains:
         stats = self._over_chains(self.likelihood.evaluate, self.context, chains)
-        exact = None
+        exact = chains.cache.exact  # not looked at where nothing is corrected
         if self.delayed_acceptance:
             exact = self._over_chains(self.exact.values, self.exact_context, chains)
         return chains._replace(cache=Cache(stats, exact))
