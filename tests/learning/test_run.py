@@ -33,7 +33,7 @@ def test_one_compilation_a_program():
     run = finish(Run(small_problem(), data, Settings(**SMALL)))
     assert set(run._programs) == {"learn", "sample", "visited"}
     # `learn` and `sample` are compiled ahead of time: another shape would raise. The survey is jitted.
-    assert run._programs["visited"]._cache_size() == 1
+    assert run._programs["visited"]._cached._cache_size() == 1
 
 
 def test_frozen_phase_keeps_law_preconditioner_and_steps():

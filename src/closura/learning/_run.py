@@ -39,7 +39,7 @@ from ._initialise import (
 )
 from ._program import DRAWS, SAME, STATE, Program
 from ._sampler import check_moves, make_sampler
-from ._schedule import learn_schedule, make_plan, sample_schedule
+from ._schedule import learn_schedule, make_plan, sample_schedule, temperatures
 from ._settings import Settings, SettingsError
 from ._setup import Draws, Log, Setup, State, weights_of, with_weights
 from ._stuck_chains import rescued
@@ -144,7 +144,7 @@ class Run:
         before = self.state
         self.state, log = program(self.state, schedule)
         seen = self.visited() if self.problem.closures else {}
-        temperature = np.asarray(schedule.temperature)
+        temperature = temperatures(self.settings, now)
         if self._went_wrong(log, seen):
             return self._step_back(before, log, temperature)
         self.stale = True
