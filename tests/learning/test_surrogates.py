@@ -43,7 +43,9 @@ def finished(fleet):
     return finish(start(fleet, "basis"))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=pytest.mark.nightly) if kind == "fno-supervised" else kind for kind in KINDS]
+)
 def test_every_surrogate_runs_and_is_spot_checked(fleet, kind):
     run = start(fleet, kind)
     before = jax.device_get(run.learned.surrogate.weights)
