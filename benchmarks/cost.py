@@ -12,59 +12,70 @@ import jax.numpy as jnp
 from _common import heading, side_by_side, table
 
 import closura
-from closura.laws import prepare
-from closura.learning import Run, Schedule, learn, make_settings, sample
-from closura.learning._hypergradients import AXIS
-from closura.learning.algorithm import DRAWS, GROUPS, SAME, Program, _pick, _split, with_weights
+from closura.learning import (
+    AXIS,
+    DRAWS,
+    SAME,
+    STATE,
+    Program,
+    Run,
+    Schedule,
+    Setup,
+    State,
+    learn,
+    make_settings,
+    sample,
+)
+from closura.learning._program import GROUPS
+from closura.learning._setup import neighbours
 from closura.problems import darcy, mass_damper
 
 CHUNK = 20
 
 
-def bare(setup: Any, chains: Any, learned: Any, ranges: Any, batches: int, gradient: bool) -> Any:
-    """Only the solves: `batches` of all chains with sensitivities, and one closure gradient. Nothing is sampled."""
-    blocks, settings = setup.blocks, setup.settings
+def bare(setup: Setup, state: State, batches: int, gradient: bool) -> Any:
+    """Only the solves: `batches` of all chains with sensitivities, and one gradient of the law. Nothing is sampled."""
+    count = max(1, setup.settings.gradient_chains // setup.settings.groups)
 
     def iteration(carry: Any, _: None) -> Any:
-        position, weights = carry
-        prepared, pull = jax.vjp(lambda w: prepare(with_weights(setup.closures, w), ranges), weights)
+        theta, weights = carry
+        laws, pullback = jax.vjp(lambda w: setup.tabulate(w, state.ranges)[0], weights)
+        posterior = setup.posterior(laws, state)
         for _ in range(batches):
-            flat = position.reshape(-1, *position.shape[2:])
-            loglik, score = blocks.evaluate(setup.likelihood, prepared, flat)
+            loglik, score = posterior.refresh(state.chains._replace(theta=theta)).cache.stats
             # The next batch depends on this one, or the compiler would drop or merge them.
-            position = position + 1e-9 * (score + loglik[..., None]).reshape(position.shape)
+            theta = theta + 1e-9 * (score + loglik[..., None])
         if gradient:
-            picked = _pick(_split(chains.keys, 1)[0], position, max(1, settings.gradient_chains // settings.groups))
-            picked = picked.reshape(-1, *picked.shape[2:])
-            slope = jax.grad(lambda view: -setup.likelihood.mean(picked, view))(prepared)
-            (g,) = pull(jax.tree.map(lambda s: jax.lax.pmean(s, AXIS), slope))
+            picked = neighbours(state.keys, theta, count)
+            flat = picked.reshape(-1, *picked.shape[2:])
+            found = jax.grad(lambda view: -setup.likelihood.mean(flat, view))(laws)
+            (g,) = pullback(jax.tree.map(lambda s: jax.lax.pmean(s, AXIS), found))
             weights = jax.tree.map(lambda w, d: w - 1e-12 * d, weights, g)
-        return (position, weights), None
+        return (theta, weights), None
 
-    (position, _), _ = jax.lax.scan(iteration, (chains.ensemble.position, learned.law.weights), length=CHUNK)
-    return position
+    (theta, _), _ = jax.lax.scan(iteration, (state.chains.theta, state.law.weights), length=CHUNK)
+    return theta
 
 
 def programs(systems: int, devices: int, known: Any = mass_damper, **settings: Any) -> dict[str, Any]:
-    """The two chunks of a run past its warm-up, and their bare solves, ready to call."""
+    """The two chunks of a run past its tempering, and their bare solves, ready to call."""
     data, _ = known.simulate(systems, 0)
-    chosen = {"devices": devices, "iterations": CHUNK, "chunk": CHUNK, "warmup": 0.0}
+    chosen = {"devices": devices, "iterations": CHUNK, "chunk": CHUNK, "tempering": 0.0}
     run = Run(known.problem, data, make_settings(chosen | settings, known.problem))
     run.advance()
-    schedule = Schedule(*(jnp.full(CHUNK, value) for value in (1.0, 0.01, 1e-3, 1e-3)))
-    learning = Program(learn, run.setup, run.mesh, (GROUPS, SAME, SAME, SAME), (GROUPS, SAME, SAME))
-    inputs = (GROUPS, SAME, SAME, GROUPS, SAME, SAME)
-    sampling = Program(lambda *a: sample(*a, thin=2), run.setup, run.mesh, inputs, (GROUPS, DRAWS, SAME))
+    schedule = Schedule(*(jnp.full(CHUNK, value) for value in (1.0, 0.01, 1e-3, 1e-3, 1.0)))
+    learning = Program(learn, run.setup, run.mesh, (STATE, SAME), (STATE, SAME))
+    sampling = Program(sample, run.setup, run.mesh, (STATE, SAME, SAME, SAME), (STATE, DRAWS, SAME))
     solves = {
-        name: Program(lambda *a, b=b, g=g: bare(*a, b, g), run.setup, run.mesh, (GROUPS, SAME, SAME), GROUPS)
+        name: Program(lambda *a, b=b, g=g: bare(*a, b, g), run.setup, run.mesh, (STATE,), GROUPS)
         for name, b, g in (("bare learning", 2, True), ("bare sampling", 1, False))
     }
-    fresh = jnp.asarray(False)
+    fresh, leaps = jnp.asarray(False), jnp.arange(CHUNK // 2) % max(1, len(run.setup.leaps))
     return {
-        "learning": lambda: learning(run.chains, run.learned, run.ranges, schedule),
-        "sampling": lambda: sampling(run.chains, run.learned, run.ranges, run.factor, fresh, schedule),
-        "bare learning": lambda: solves["bare learning"](run.chains, run.learned, run.ranges),
-        "bare sampling": lambda: solves["bare sampling"](run.chains, run.learned, run.ranges),
+        "learning": lambda: learning(run.state, schedule),
+        "sampling": lambda: sampling(run.state, fresh, schedule, leaps),
+        "bare learning": lambda: solves["bare learning"](run.state),
+        "bare sampling": lambda: solves["bare sampling"](run.state),
     }
 
 

@@ -31,8 +31,8 @@ def solver(domain: cl.Rectangle | cl.Mesh) -> EllipticSolver:
 def jobs(solver: EllipticSolver, theta: jax.Array) -> dict:
     """A batch of solves; the same with all sensitivities; the same with one derivative backward."""
     laws = {"f": solver.problem.closures["f"].build(jr.key(0), unit_scaling(1))}
-    start = jax.jit(lambda: solver.model(laws, None).start)()
-    batch = jax.vmap(lambda th: solver.solution(th, laws, start)[:, 0])
+    start = jax.jit(lambda: solver.prepare_context(laws).start)()
+    batch = jax.vmap(lambda th: solver.solution(th, laws, 0, start)[:, 0])
 
     def linearise(theta):
         def push(direction):

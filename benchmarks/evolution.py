@@ -63,7 +63,7 @@ def draws(chains: int) -> jax.Array:
 def solving(problem: cl.Evolution, theta: jax.Array, tangents: int, block: int | None = None) -> Callable[[], Any]:
     """Solves of a batch with that many sensitivities, in blocks."""
     prepared, forward = laws(problem), EvolutionSolver(problem)
-    solve = jax.vmap(lambda th, prepared: forward.solution(th, prepared)[::7, 0], in_axes=(0, None))
+    solve = jax.vmap(lambda th, prepared: forward.solution(th, prepared, 0)[::7, 0], in_axes=(0, None))
 
     def batch(theta: jax.Array, prepared: Any) -> Any:
         def push(direction: jax.Array) -> Any:
@@ -80,10 +80,10 @@ def solving(problem: cl.Evolution, theta: jax.Array, tangents: int, block: int |
 
 def learning(problem: cl.Evolution, theta: jax.Array) -> Callable[[], Any]:
     """The gradient of a mean square in the law, in reverse."""
-    prepared, forward = laws(problem), EvolutionSolver(problem).reverse()
+    prepared, forward = laws(problem), EvolutionSolver(problem).for_reverse_mode()
 
     def loss(prepared: Any, theta: jax.Array) -> jax.Array:
-        return jnp.mean(jax.vmap(lambda th: forward.solution(th, prepared))(theta) ** 2)
+        return jnp.mean(jax.vmap(lambda th: forward.solution(th, prepared, 0))(theta) ** 2)
 
     compiled = jax.jit(jax.grad(loss))
     return lambda: compiled(prepared, theta)
@@ -139,7 +139,7 @@ def errors() -> None:
 
     def fields(**options: Any) -> np.ndarray:
         problem = burgers(cl.Known(law), **options)
-        solve = jax.jit(jax.vmap(lambda th: EvolutionSolver(problem).solution(th, laws(problem))))
+        solve = jax.jit(jax.vmap(lambda th: EvolutionSolver(problem).solution(th, laws(problem), 0)))
         return np.asarray(solve(thetas)).reshape(len(cases), *problem.shape)
 
     fine, rows = fields(cells=400, dt=0.0125 / 256), []

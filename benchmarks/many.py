@@ -25,7 +25,7 @@ def main(names: list[str]) -> None:
         known, first = BUILT_IN[name], None
         for systems in SYSTEMS:
             data, _ = known.simulate(systems, 0)
-            sizes = {"iterations": 3 * CHUNK, "settle": 3 * CHUNK, "draws": 1, "extend": 0, "chunk": CHUNK}
+            sizes = {"iterations": 3 * CHUNK, "tune": 3 * CHUNK, "draws": 1, "extend": 0, "chunk": CHUNK}
             run = Run(known.problem, data, make_settings({"forward": "basis"} | sizes, known.problem))
             learn, sample = (seconds_of(run) for _ in range(2))
             first = first or (learn, sample)

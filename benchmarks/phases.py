@@ -12,54 +12,36 @@ from _common import heading, side_by_side, table
 
 import closura
 from closura.forward import KINDS
-from closura.laws import prepare
-from closura.learning import Run, Schedule, learn
+from closura.learning import SAME, STATE, Program, Run, Schedule, Setup, State, learn
 from closura.learning._hypergradients import Bilevel
+from closura.learning._program import GROUPS
 from closura.learning._settings import make_settings
-from closura.learning.algorithm import GROUPS, SAME, Program, with_weights
 from closura.problems import mass_damper
-from closura.sampling import init, step
+from closura.sampling import sweep
 
 CHUNK = 4
 
 
-def moving(setup: Any, chains: Any, learned: Any, ranges: Any) -> Any:
-    """Only the moves: the likelihood anew, one step of every chain, phi."""
-    blocks = setup.blocks
-    model = setup.model(prepare(with_weights(setup.closures, learned.law.weights), ranges), learned.surrogate)
+def moving(setup: Setup, state: State) -> Any:
+    """Only the moves: the likelihood anew, one sweep of every chain."""
+    posterior = setup.posterior(setup.tabulate(state.law.weights, state.ranges)[0], state)
 
-    def evaluate(position: Any) -> Any:
-        return blocks.evaluate(setup.likelihood, model, position)
+    def iteration(chains: Any, _: None) -> Any:
+        return sweep(setup.kernels, state.keys, posterior.refresh(chains), state.tuning, posterior)[0], None
 
-    def iteration(carry: Any, _: None) -> Any:
-        ensemble, phi = carry
-        ensemble, _ = step(
-            chains.keys,
-            init(ensemble.position, evaluate),
-            phi,
-            chains.log_step,
-            None,
-            evaluate,
-            blocks.prior,
-            temperature=jnp.ones(()),
-            covariance=setup.settings.covariance,
-        )
-        return (ensemble, blocks.gibbs(chains.keys, ensemble.position, phi)), None
-
-    return jax.lax.scan(iteration, (chains.ensemble, chains.phi), length=CHUNK)[0]
+    return jax.lax.scan(iteration, state.chains, length=CHUNK)[0]
 
 
-def training(setup: Any, chains: Any, learned: Any, ranges: Any) -> Any:
+def training(setup: Setup, state: State) -> Any:
     """Only the surrogate's own steps."""
-    laws = prepare(with_weights(setup.closures, learned.law.weights), ranges)
-    draws = chains.replay.theta[:, :1]
+    laws, draws = setup.tabulate(state.law.weights, state.ranges)[0], state.replay.theta[:, :1]
 
     def iteration(surrogate: Any, _: None) -> Any:
         sound, rate = jnp.ones(draws.shape[:3], bool), jnp.asarray(1e-3)
-        levels = Bilevel(setup, surrogate, chains.replay, laws, draws, sound, None, draws[:, :0], chains.keys, rate)
-        return levels.train(laws, chains.replay)[0], None
+        levels = Bilevel(setup, surrogate, state.replay, laws, draws, sound, None, draws[:, :0], state.keys, rate)
+        return levels.train(laws, state.replay)[0], None
 
-    return jax.lax.scan(iteration, learned.surrogate, length=CHUNK)[0]
+    return jax.lax.scan(iteration, state.surrogate, length=CHUNK)[0]
 
 
 def jobs(kind: str, cores: int) -> dict[str, Any]:
@@ -70,16 +52,16 @@ def jobs(kind: str, cores: int) -> dict[str, Any]:
         settings = make_settings(chosen | ({"hypergradient": slope} if slope else {}))
         run = Run(mass_damper.problem, data, settings)
         run.advance()
-        schedule = Schedule(*(jnp.full(CHUNK, value) for value in (1.0, 0.01, 1e-3, 1e-3)))
-        whole = Program(learn, run.setup, run.mesh, (GROUPS, SAME, SAME, SAME), (GROUPS, SAME, SAME))
-        found[slope or "whole"] = lambda w=whole, r=run, s=schedule: w(r.chains, r.learned, r.ranges, s)
+        schedule = Schedule(*(jnp.full(CHUNK, value) for value in (1.0, 0.01, 1e-3, 1e-3, 1.0)))
+        whole = Program(learn, run.setup, run.mesh, (STATE, SAME), (STATE, SAME))
+        found[slope or "whole"] = lambda w=whole, r=run, s=schedule: w(r.state, s)
         if not slope:
             parts = {
-                "moves": Program(moving, run.setup, run.mesh, (GROUPS, SAME, SAME), GROUPS),
-                "training": Program(training, run.setup, run.mesh, (GROUPS, SAME, SAME), SAME),
+                "moves": Program(moving, run.setup, run.mesh, (STATE,), GROUPS),
+                "training": Program(training, run.setup, run.mesh, (STATE,), SAME),
             }
             for name, part in parts.items():
-                found[name] = lambda p=part, r=run: p(r.chains, r.learned, r.ranges)
+                found[name] = lambda p=part, r=run: p(r.state)
     return found
 
 

@@ -34,20 +34,20 @@ def measure(kind: dict, seed: int) -> dict[str, float]:
         # The last third of learning: likelihood whole, covariance still that of the moving ensemble.
         if run.iteration > 2 * run.plan.learn / 3:
             moving.append(run.theta()[:, 0])
-    while run.phase == "settle":
+    while run.phase == "tune":
         run.advance()
     run.advance()
-    start, before = time.perf_counter(), sum(len(t) for t in run.theta_draws)
+    start, before = time.perf_counter(), sum(len(chunk.theta) for chunk in run.draws)
     while not run.finished:
         run.advance()
     seconds = time.perf_counter() - start
-    share = 1 - before / sum(len(t) for t in run.theta_draws)
+    share = 1 - before / sum(len(chunk.theta) for chunk in run.draws)
     check = run.convergence()
-    least = min(check.ess_bulk.min(), check.ess_tail.min())
+    least = check.least.value
     ensemble = np.stack(moving, axis=1)
     return {
-        "ess": float(least),
-        "ess_per_second": float(least * share / seconds),
+        "ess": least,
+        "ess_per_second": least * share / seconds,
         "coverage": theta_scores(run.theta(), truth.theta)[1],
         "coverage_moving": theta_scores(ensemble, truth.theta)[1],
         "rhat": check.rhat_max,

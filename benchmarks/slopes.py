@@ -18,7 +18,7 @@ from closura.laws import prepare
 from closura.learning import Run, make_settings
 from closura.learning import _hypergradients as _bilevel
 from closura.learning._hypergradients import AXIS, Bilevel
-from closura.learning.algorithm import _pick
+from closura.learning._setup import neighbours
 from closura.problems import mass_damper
 
 DATA_SEED, PICKS = 10, 8
@@ -30,16 +30,14 @@ WAYS: list[tuple[str, dict[str, Any], float]] = [
 
 def slopes(run: Run, way: str, rate: float) -> tuple[np.ndarray, float]:
     """Slopes in the table of the law, one row a pick of chains, and milliseconds each."""
-    setup, chains, laws = run.setup, run.chains, prepare(run.laws, run.ranges)
-    theta = setup.blocks.unpack(chains.ensemble.position, chains.phi)[0]
+    setup, state, laws = run.setup, run.state, prepare(run.laws, run.state.ranges)
+    theta, loglik = state.chains.theta, run.posterior.loglik_and_grad(state.chains)[0]
 
     def one(key: Any) -> Any:
         keys = jr.split(key, theta.shape[0])
-        draws, sound = _pick(keys, (theta, jnp.isfinite(chains.ensemble.fit[0])), 1)
+        draws, sound = neighbours(keys, (theta, jnp.isfinite(loglik)), 1)
         rates = jnp.asarray(rate)
-        levels = Bilevel(
-            setup, run.learned.surrogate, chains.replay, laws, draws, sound, None, draws[:, :0], keys, rates
-        )
+        levels = Bilevel(setup, state.surrogate, state.replay, laws, draws, sound, None, draws[:, :0], keys, rates)
         return getattr(levels, way)()[2]["f"].table.coefficients.ravel()
 
     program = jax.jit(jax.vmap(one, in_axes=None, out_axes=None, axis_name=AXIS, axis_size=1))

@@ -9,6 +9,8 @@ import numpy as np
 
 import closura as cl
 from closura.equations import EllipticSolver, unit_scaling
+from closura.equations._shared import Place
+from closura.equations.elliptic._domain import boundary_edges
 
 THETA = np.array([0.4, -0.3])
 
@@ -46,15 +48,13 @@ def known(problem) -> dict:
 
 
 def solve(problem, theta=THETA) -> np.ndarray:
-    run = jax.jit(lambda th: EllipticSolver(problem).solution(th, known(problem)))
+    run = jax.jit(lambda th: EllipticSolver(problem).solution(th, known(problem), 0))
     return np.asarray(run(jnp.asarray(theta, float)))[:, 0]
 
 
 def error(problem, solution=exact) -> float:
-    p = problem.parameters.constrain(jnp.asarray(THETA, float))
-    true = jax.jit(jax.vmap(lambda at: solution(cl.problem._elliptic.Place(*at), p)))(
-        jnp.asarray(problem.points, float)
-    )
+    p = problem.parameters.constrain(jnp.asarray(THETA, float), 0)
+    true = jax.jit(jax.vmap(lambda at: solution(Place(*at), p)))(jnp.asarray(problem.points, float))
     return float(np.abs(solve(problem) - true).max())
 
 
@@ -71,7 +71,7 @@ def irregular(level, shape="square") -> cl.Mesh:
         triangles = triangles[~np.all(points[triangles].mean(axis=1) > 0.5, axis=1)]
         used, flat = np.unique(triangles, return_inverse=True)
         points, triangles = points[used], flat.reshape(-1, 3)
-    inside = np.setdiff1d(np.arange(len(points)), cl.problem._domain.boundary_edges(triangles))
+    inside = np.setdiff1d(np.arange(len(points)), boundary_edges(triangles))
     points[inside] += np.random.default_rng(0).uniform(-0.04, 0.04, (len(inside), 2))
     for _ in range(level):
         points, triangles = halved(points, triangles)

@@ -3,13 +3,14 @@
 import itertools
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
 import closura as cl
-from closura.laws import Closure, Scaling
+from closura.laws import Law, NetworkLaw, Range, Scaling, support_of
 
 FLAGS = ("odd", "even", "zero_at_origin", "positive", "increasing", "dissipative")
 CONTRADICTIONS = [{"odd", "even"}, {"odd", "positive"}, {"even", "increasing"}, {"even", "dissipative"}]
@@ -24,14 +25,38 @@ STRUCTURES = [
 ]
 
 
-def random_law(*, seed=0, size=1.0, inputs=1, **options) -> Closure:
+def random_law(*, seed=0, size=1.0, inputs=1, **options) -> NetworkLaw:
     """A law with every weight random; as built, the last layer is zero and promises hold by default."""
     scaling = Scaling(jnp.full(inputs, 0.3), jnp.linspace(1.5, 0.7, inputs), jnp.asarray(2.5))
     law = cl.MLP(inputs=inputs, **{"width": 8, "depth": 2} | options).build(jr.key(seed), scaling)
-    weights, rest = eqx.partition(law.network, eqx.is_inexact_array)
-    flat, unflatten = ravel_pytree(weights)
-    network = eqx.combine(unflatten(flat + size * np.random.default_rng(seed).normal(size=flat.size)), rest)
-    return eqx.tree_at(lambda c: c.network, law, network)
+    flat, unflatten = ravel_pytree(law.weights)
+    return law.with_weights(unflatten(flat + size * np.random.default_rng(seed).normal(size=flat.size)))
+
+
+def span(low, high, inputs=1) -> Range:
+    return Range(jnp.full(inputs, low, float), jnp.full(inputs, high, float))
+
+
+@eqx.filter_jit
+def network_and_table(law, range_, x):
+    return jax.vmap(lambda p: law(*p))(x), jax.vmap(lambda p: law.prepare(range_)(*p))(x)
+
+
+tabulate = eqx.filter_jit(lambda law, range_: law.prepare(range_))
+
+
+def visits(inputs: int) -> np.ndarray:
+    """Along a line; with two inputs on a ring, the middle of which nobody visited; or anywhere in a ball."""
+    random = np.random.default_rng(1)
+    around = random.normal(size=(20_000, inputs))
+    if inputs == 2:
+        around *= (2 + 0.1 * random.normal(size=(20_000, 1))) / np.linalg.norm(around, axis=1, keepdims=True)
+    return around + 0.5
+
+
+def law_of(name: str, inputs: int = 1, **options) -> Law:
+    """A law as a fit could have found it."""
+    return Law(name, random_law(inputs=inputs, **options), ("u", "v", "w")[:inputs], support_of(visits(inputs)))
 
 
 def points(inputs: int) -> np.ndarray:

@@ -5,9 +5,9 @@ sizes from here unless it is about sizes. Small ones suffice, compiling takes fa
 """
 
 # Runs, as `Settings` take them. Four groups as by default, of as few chains as three parameters allow ...
-RUN = {"chains": 32, "iterations": 12, "settle": 8, "draws": 4, "thin": 1, "extend": 0, "chunk": 4, "devices": 1}
+RUN = {"chains": 32, "iterations": 12, "tune": 8, "draws": 4, "thin": 1, "extend": 0, "chunk": 4, "devices": 1}
 # ... and the fewest there can be.
-FEW = {"chains": 16, "groups": 2, "iterations": 8, "settle": 4, "draws": 4, "thin": 1, "extend": 0, "chunk": 4}
+FEW = {"chains": 16, "groups": 2, "iterations": 8, "tune": 4, "draws": 4, "thin": 1, "extend": 0, "chunk": 4}
 FEW |= {"devices": 1}
 # Beside them where a surrogate is trained.
 TRAINING = {"inner_steps": 2, "batch": 4, "replay": 2, "gradient_chains": 2}

@@ -81,18 +81,18 @@ def test_nor_by_one_whose_typical_value_is_known():
 
 @pytest.mark.nightly
 def test_a_parameter_of_all_systems_cannot_undo_what_differs_between_them():
-    """A load that is known of each: with one k for all, how the law bends is seen in how they differ."""
+    """A load that is known of each: with one g for all, how an odd law grows with it is seen in how they differ."""
     loads = fleet(4, 30).assign(load=lambda t: 1.0 + t["system"].factorize()[0])
 
     def said(shared):
-        mine = {"k": cl.Positive(guess=4.0, shared=shared), "load": cl.Column(), "u0": cl.Real(guess=0.0)}
+        mine = {"g": cl.Real(guess=0.0, shared=shared), "load": cl.Column(), "u0": cl.Real(guess=0.0)}
         problem = cl.ODE(
-            lambda t, s, p, f: -p.k * s.u + f(p.load),
+            lambda t, s, p, f: p.g - 4.0 * s.u + f(p.load),
             state="u",
             parameters=mine,
             initial=lambda p: p.u0,
             span=(0.0, 8.0),
-            closure=cl.MLP(width=8, depth=1),
+            closure=cl.MLP(width=8, depth=1, odd=True),
             observed="u",
             sigma=0.15,
         )

@@ -14,10 +14,11 @@ from typer.testing import CliRunner
 import closura
 from closura import MLP, Observations
 from closura.cli import _main, _options
-from closura.equations import as_seen
+from closura.equations import align
+from closura.forward import SURROGATES
 from closura.learning import Run, Settings, make_settings
 from closura.learning._settings import _CURVES, _EVOLUTIONS, _FIELDS
-from closura.learning.algorithm import Log
+from closura.learning._setup import Log
 from closura.problems import mass_damper
 from closura.runs import collect
 from closura.runs._folder import FILES
@@ -25,7 +26,7 @@ from closura.track import JsonLines
 
 ROOT = Path(__file__).parent.parent
 PAGES = [*sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").glob("*.md")), "README.md"]
-TINY = {"chains": 16, "groups": 2, "iterations": 4, "settle": 0, "draws": 2, "thin": 1, "extend": 0, "chunk": 2}
+TINY = {"chains": 16, "groups": 2, "iterations": 4, "tune": 0, "draws": 2, "thin": 1, "extend": 0, "chunk": 2}
 COLUMNS = ("iteration", "phase", "seconds", "temperature", *Log._fields)
 EXERCISED = set()
 
@@ -57,7 +58,7 @@ def test_all_code_is_run():
 
 @pytest.fixture(scope="module")
 def result(hardly_optimised):
-    small = Settings(chains=32, iterations=20, settle=0, draws=5, extend=0, chunk=10, devices=1)
+    small = Settings(chains=32, iterations=20, tune=0, draws=5, extend=0, chunk=10, devices=1)
     problem = mass_damper.problem.with_closure(MLP(width=8, depth=1, dissipative=True))
     return collect(Run(problem, mass_damper.simulate(3, 0)[0], small))
 
@@ -75,7 +76,7 @@ def fleet(result, tmp_path, monkeypatch):
     def fit(problem, data, *, inputs=None, out=None, **settings):
         make_settings(settings, problem)
         given = isinstance(data, Observations)
-        as_seen(problem, data if given else closura.read_table(data, axes=problem.axes, inputs=inputs))
+        align(problem, data if given else closura.read_table(data, axes=problem.axes, inputs=inputs))
         if out is not None:
             result.save(out)
         return result
@@ -89,7 +90,7 @@ def fleet(result, tmp_path, monkeypatch):
 
 @exercises("docs/index.md")
 def test_index():
-    assert run("docs/index.md")["problem"].law_inputs() == {"f": ("v",)}
+    assert run("docs/index.md")["problem"].law_input_names() == {"f": ("v",)}
 
 
 @exercises("docs/fields.md")
@@ -99,7 +100,7 @@ def test_fields(fleet):
     names = run("docs/fields.md")
     for problem in (names["problem"], names["rods"], names["trays"]):
         problem.check_scheme()
-    assert names["rods"].law_inputs() == names["trays"].law_inputs() == {"f": ("u",)}
+    assert names["rods"].law_input_names() == names["trays"].law_input_names() == {"f": ("u",)}
     assert names["trays"].shape == (21, 25, 17)
 
 
@@ -110,7 +111,22 @@ def test_problem(monkeypatch):
     monkeypatch.setattr(closura, "fit", lambda *args, **named: fit(*args, **named, **TINY, progress=False, devices=1))
     names = run("docs/problem.md")
     assert names["result"].posterior["power"].shape == (16, 2, 2)
-    assert names["bridges"].law_inputs() == {"damping": ("v",), "spring": ("u",), "wind": ("time",)}
+    assert names["bridges"].law_input_names() == {"damping": ("v",), "spring": ("u",), "wind": ("time",)}
+
+
+@exercises("docs/extending.md")
+@pytest.mark.usefixtures("hardly_optimised")
+def test_extending(monkeypatch):
+    fit = closura.fit
+    monkeypatch.setattr(closura, "fit", lambda *args, **named: fit(*args, **TINY | named, progress=False, devices=1))
+    monkeypatch.setitem(SURROGATES, "polynomial", SURROGATES["basis"])  # taken away again after the test
+    names = run("docs/extending.md")
+    for name in ("walked", "robust", "free", "quick", "closed"):
+        assert np.isfinite(names[name].posterior["k"].values).all()
+        assert names[name].posterior["k"].shape == (16, 2, 3)
+    assert names["walked"].settings["sampler"] == ["random_walk", "theta", "population"]
+    assert names["free"].settings["population"] == "AnyCorrelation"
+    assert "correlation" in names["free"].posterior
 
 
 @exercises("docs/data.md")
@@ -130,7 +146,7 @@ def test_law(fleet, result):
 @exercises("docs/results.md")
 def test_results(fleet, result):
     (fleet / "runs" / "fleet").mkdir(parents=True)
-    entries = {name: np.ones(2, np.float32) for name in COLUMNS} | {"phase": np.array(["learn", "settle"])}
+    entries = {name: np.ones(2, np.float32) for name in COLUMNS} | {"phase": np.array(["learn", "tune"])}
     JsonLines(fleet / "runs" / "fleet" / "history.jsonl").follow([entries])
     names = run("docs/results.md", result=result)
     assert len(names["own"]) == 9
@@ -264,9 +280,15 @@ def test_defaults_by_problem_are_described():
     for known in (_CURVES, _FIELDS):
         for key in {key for chosen in known.values() for key in chosen}:
             assert f"| `{key}` | " + " | ".join(as_text(known[k].get(key)) for k in FORWARD) + " |" in page
-    longer = {"fno-supervised": {"iterations": 1000, "head_start": 0.15}}
+    longer = {"fno-supervised": {"iterations": 1000, "surrogate_warmup": 0.15}}
     for kind in FORWARD:
-        assert _EVOLUTIONS[kind] == _FIELDS[kind] | {"learning_rate": 0.01, "warmup": 0.2} | longer.get(kind, {})
+        assert _EVOLUTIONS[kind] == _FIELDS[kind] | {"learning_rate": 0.01, "tempering": 0.2} | longer.get(kind, {})
+
+
+def test_how_often_sampling_goes_on_is_what_the_method_says():
+    words = {3: "three", 10: "ten"}
+    usual, fields = words[Settings().extend], {words[chosen["extend"]] for chosen in _FIELDS.values()}
+    assert f"up to {usual} times ({', '.join(fields)} for fields)" in (ROOT / "docs/method.md").read_text()
 
 
 FORWARD = ("solver", "basis", "fno-supervised", "fno-physics", "pinn")

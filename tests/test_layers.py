@@ -69,7 +69,7 @@ def test_imports_point_upwards(folder):
     ("source", "names"),
     [
         ("from ..learning import Run", {"learning"}),
-        ("from ..laws._closure import bind", {"laws"}),
+        ("from ..laws._bind import bind", {"laws"}),
         ("from .. import learning, laws", {"learning", "laws"}),
         ("def f():\n    from .._fit import fit", {"_fit"}),
         ("import closura.cli._main as main", {"cli"}),

@@ -5,10 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from closura.show import ClosureView, ResidualView, View
+from closura.show import ClosureView, ResidualView, TraceView, View
 
 TIMES = np.linspace(0, 8, 161)
 EVIL = "<script>alert(1)</script>"
+LOG_LABELS = {"bar_label": "data ± σ of the logarithm", "residual_label": "log(data / fit) / σ"}
+LOG_LABELS |= {"scale_label": "Of the measurement noise: the standard deviation of its logarithm."}
 PANELS = {"population": 6, "fit": 6, "checks": 2, "closure": 2, "traces": 9, "hyper_traces": 6, "posteriors": 3}
 
 
@@ -108,6 +110,12 @@ def make_view(systems=12, chains=16, draws=100, seed=0):
     said |= {"parameters": ("k", "u0", "v0"), "labels": ("log k", "u0", "v0")}
     physical = np.concatenate([np.exp(theta[..., :1]), theta[..., 1:]], -1)
     population_mean = mu + np.sqrt(tau / systems) * correlated(rng, chains, draws, 3)
+    spread = tau * np.exp(0.3 * correlated(rng, chains, draws, 3))
+    traces = [
+        TraceView("mean μ", said["labels"], population_mean, mu),
+        TraceView("log variance log τ", said["labels"], np.log(spread), np.log(tau)),
+        TraceView("correlations", ("log k and u0",), correlated(rng, chains, draws, 1)),
+    ]
     return View(
         **said,
         systems=tuple(names),
@@ -115,7 +123,8 @@ def make_view(systems=12, chains=16, draws=100, seed=0):
         physical=physical,
         groups=np.arange(chains) % 2,
         mu=population_mean,
-        tau=tau * np.exp(0.3 * correlated(rng, chains, draws, 3)),
+        tau=spread,
+        population=traces,
         grid=TIMES[:, None],
         quantities=("u",),
         fit_mean=fits.mean(0),
@@ -136,7 +145,7 @@ def make_view(systems=12, chains=16, draws=100, seed=0):
 def one_parameter(view):
     arrays = ("theta", "physical", "mu", "tau", "truth_theta", "truth_mu", "truth_tau")
     cut = {name: getattr(view, name)[..., :1] for name in arrays}
-    return replace(view, parameters=("k",), labels=("log k",), **cut)
+    return replace(view, parameters=("k",), labels=("log k",), population=(), **cut)
 
 
 def without_truth(view):
@@ -175,7 +184,7 @@ def log_normal(view):
     value = np.exp(table["value"])
     table = table.assign(value=value, low=value * np.exp(-0.15), high=value * np.exp(0.15))
     metrics = view.metrics | {"noise_sd": 0.15}
-    return replace(view, observations=table, metrics=metrics, log_noise=True, truth_fit=np.exp(view.truth_fit), **fits)
+    return replace(view, observations=table, metrics=metrics, truth_fit=np.exp(view.truth_fit), **LOG_LABELS, **fits)
 
 
 def field_view(view, shape, triangles=None):
@@ -211,7 +220,7 @@ VARIANTS = {
     "one system, parameter, draw": lambda view: one_parameter(make_view(1, 1, 1)),
     "no truth": without_truth,
     "partly unknown truth": half_known,
-    "no hierarchy": lambda view: replace(view, mu=None, tau=None),
+    "no hierarchy": lambda view: replace(view, mu=None, tau=None, population=()),
     "no closure, no data": lambda view: replace(
         view, closures=[], observations=view.observations.iloc[:0], residuals=()
     ),

@@ -27,8 +27,10 @@ from .equations import Mesh as Mesh
 from .equations import Neumann as Neumann
 from .equations import ProblemError as ProblemError
 from .equations import Rectangle as Rectangle
+from .forward import Noise as Noise
 from .laws import MLP as MLP
 from .laws import Known as Known
+from .laws import LawError as LawError
 from .learning import Settings as Settings
 from .learning import SettingsError as SettingsError
 from .parameters import Column as Column
@@ -42,7 +44,6 @@ from .parameters import Real as Real
 from .parameters import Signal as Signal
 from .parameters import TruncatedNormal as TruncatedNormal
 from .parameters import Uniform as Uniform
-from .posterior import LawError as LawError
 from .runs import LoadError as LoadError
 from .runs import Result as Result
 from .runs import load as load

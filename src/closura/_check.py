@@ -13,8 +13,8 @@ import jax
 import numpy as np
 
 from .data import Observations, read_table
-from .diagnose import confounded, often_too_long, step_error
-from .equations import Problem
+from .diagnose import confounded, often_too_coarse, refinement_error
+from .equations import Equation
 from .learning import Run, make_settings
 from .runs import FolderError, Result, check_names, collect
 
@@ -52,7 +52,7 @@ class Check:
         return path
 
 
-def check(problem: Problem, data: Any, *, inputs: Any = None, **settings: Any) -> Check:
+def check(problem: Equation, data: Any, *, inputs: Any = None, **settings: Any) -> Check:
     """Before a long run, in seconds: do problem and data fit together, what will it cost, can the answer be found at all?
 
     Arguments are those of `fit`. What cannot work raises an error that says what to do: columns, places, solutions or slopes
@@ -63,11 +63,11 @@ def check(problem: Problem, data: Any, *, inputs: Any = None, **settings: Any) -
     check_names(problem)
     chosen = make_settings(settings, problem)
     observations = data if isinstance(data, Observations) else read_table(data, axes=problem.axes, inputs=inputs)
-    # Curves are solved sooner than their programs are compiled well; fields are not.
-    with _compiled_quickly() if len(problem.axes) == 1 else nullcontext():
+    # What is cheap is solved sooner than its programs are compiled well.
+    with nullcontext() if problem.expensive else _compiled_quickly():
         run = Run(problem, observations, chosen)
         prior = collect(run)
-        steps = often_too_long(problem, step_error(run, run.theta()[:, 0]))
+        steps = often_too_coarse(problem, refinement_error(run, run.theta()[:, 0]))
         looks = [*_places(run), *_expected(run), *steps, *confounded(run)]
     facts = [_data(run), *(f"note: {note}" for note in (*run.data.notes, *run.notes)), _cost(run)]
     if not looks:
@@ -99,21 +99,20 @@ def _data(run: Run) -> str:
 
 def _cost(run: Run) -> str:
     """From one evaluation of all chains; learning takes two and a slope."""
-    setup = run.setup
-    model = eqx.filter_jit(lambda: setup.model(run.views, run.learned.surrogate))()
-    position = run.chains.ensemble.position.reshape(-1, *run.chains.ensemble.position.shape[2:])
-    program = jax.jit(lambda x: setup.blocks.evaluate(setup.likelihood, model, x)).lower(position).compile()
-    jax.block_until_ready(program(position))
+    chains = run.state.chains
+    posterior = run.posterior
+    refresh: Any = eqx.filter_jit(type(posterior).refresh)
+    program = refresh.lower(posterior, chains).compile()
+    jax.block_until_ready(program(posterior, chains))
     start = time.perf_counter()
-    jax.block_until_ready(program(position))
+    jax.block_until_ready(program(posterior, chains))
     each = (time.perf_counter() - start) / run.mesh.size
-    plan, memory = run.plan, program.memory_analysis()
+    plan, memory = run.plan, program.compiled.memory_analysis()
     kept = plan.sample // plan.thin * run.settings.chains * len(run.data.systems) * len(run.problem.parameters)
     size = (getattr(memory, "temp_size_in_bytes", 0) + 12 * kept) / 1e6 + 600
-    seconds = 2.6 * each * plan.learn + 1.2 * each * (plan.settle + plan.sample)
-    trained = "" if run.network is None else ", and the training of the surrogate"
+    seconds = 2.6 * each * plan.learn + 1.2 * each * (plan.tune + plan.sample)
     return (
-        f"forward={run.settings.forward}: about {1e3 * 2.6 * each:.0f} ms an iteration, {_span(seconds + 20)} in all{trained}; "
+        f"forward={run.settings.forward}: about {1e3 * 2.6 * each:.0f} ms an iteration, {_span(seconds + 20)} in all{run.setup.likelihood.forward.cost_note}; "
         f"memory about {size / 1e3:.1f} GB"
     )
 
@@ -144,13 +143,14 @@ def _places(run: Run) -> list[str]:
 def _expected(run: Run) -> list[str]:
     """Data far outside of what the priors expect."""
     exact, laws, theta = run.setup.exact, run.views, run.theta()[:, 0]
-    draws = np.asarray(jax.jit(lambda t: exact.family.link(exact.predict(t, exact.model(laws))))(theta), float)
+    draws = np.asarray(jax.jit(lambda t: exact.predict(t, exact.model(laws)))(theta), float)
     draws = np.where(np.isfinite(draws), draws, np.nan)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # where no draw has a solution
-        low, high = np.nanmin(draws, axis=0), np.nanmax(draws, axis=0)
-    value, slack = np.asarray(exact.value, float), 3 * run.sigma()
-    outside = float((~((value > low - slack) & (value < high + slack)))[run.data.mask].mean())
+        ends = exact.noise.interval(draws, run.sigma(), width=3.0)
+        low, high = np.nanmin(ends[0], axis=0), np.nanmax(ends[1], axis=0)
+    value = run.data.value
+    outside = float((~((value > low) & (value < high)))[run.data.mask].mean())
     if outside <= 0.1:
         return []
     return [

@@ -11,7 +11,7 @@ import numpy as np
 
 from .data import DataError, Observations, read_table
 from .diagnose import Truth
-from .equations import Problem
+from .equations import Equation
 from .learning import Run, cores, drive, make_settings
 from .runs import (
     FolderError,
@@ -33,7 +33,7 @@ CHECKPOINT_EVERY = 30.0
 
 
 def fit(
-    problem: Problem,
+    problem: Equation,
     data: Any,
     *,
     inputs: Any = None,

@@ -41,7 +41,7 @@ learning.Run.advance = slowly
 main()
 """
 SMALL = {"chains": 32, "iterations": 60, "draws": 20, "devices": 1}
-SMALL = [f"--{key}={value}" for key, value in SMALL.items()] + ["--set=settle=20", "--set=extend=0", "--set=chunk=10"]
+SMALL = [f"--{key}={value}" for key, value in SMALL.items()] + ["--set=tune=20", "--set=extend=0", "--set=chunk=10"]
 METRICS = {
     "problem": str,
     "forward": str,
@@ -218,7 +218,7 @@ def test_tables(run):
     history = pd.read_parquet(run / "history.parquet")
     assert {"iteration", "loglik", "acceptance", "step_size", "temperature", "seconds", "phase"} <= set(history.columns)
     assert history["iteration"].tolist() == list(range(120))
-    assert history["phase"].unique().tolist() == ["learn", "settle", "sample"]
+    assert history["phase"].unique().tolist() == ["learn", "tune", "sample"]
     summary = pd.read_csv(run / "summary.csv")
     told = ["level", "system", "parameter", "mean", "sd", "2.5%", "97.5%", "rhat", "ess_bulk", "ess_tail"]
     assert list(summary.columns) == told

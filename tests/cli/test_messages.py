@@ -148,7 +148,7 @@ def test_no_data(refused, problem, tmp_path):
 @pytest.mark.usefixtures("hardly_optimised")
 def test_noise_that_is_not_given_is_inferred_and_that_is_said(closura, files, table, tmp_path):
     quiet = files("quiet.py", PROBLEM.replace("    sigma=0.15,\n", ""))
-    few = ("--chains=32", "--iterations=4", "--draws=4", "--set=settle=4", "--set=extend=0", "--devices=1")
+    few = ("--chains=32", "--iterations=4", "--draws=4", "--set=tune=4", "--set=extend=0", "--devices=1")
     code, out, err = closura("fit", quiet, "--data", table, "--out", "run", *few)
     assert code == 1
     assert "note: noise of u: not given, inferred; before data log-normal about" in err
@@ -192,8 +192,8 @@ def test_truth_of_other_parameters_is_left_out(closura, fitted, files, table, tm
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        ("x = 1\n", ("does not define `problem`; write problem = cl.ODE(...)",)),
-        ("problem = 3\n", ("`problem` must be a cl.ODE(...), cl.Elliptic(...) or cl.Evolution(...), it is of type int",)),
+        ("x = 1\n", ("does not define `problem`; write problem = cl.",)),
+        ("problem = 3\n", ("or cl.ODE(...), it is of type int",)),
         ("x = 1 +\n", ("SyntaxError: invalid syntax", "line 1")),
         ("import os\n\ny = 1 / 0\n", (", line 3 (y = 1 / 0): ZeroDivisionError: division by zero",)),
         ("def half(x):\n    return x / 0\n\nhalf(2)\n", (", line 2 (return x / 0), called from line 4 (half(2)): ZeroDivisionError",)),

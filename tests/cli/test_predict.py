@@ -22,7 +22,7 @@ def stopped(tmp_path_factory):
     place = tmp_path_factory.mktemp("stopped")
     (place / "springs.py").write_text(PROBLEM)
     problem = from_file(place / "springs.py")
-    run = Run(problem, read_table(fleet()), Settings(chains=32, iterations=20, settle=0, draws=5, devices=1))
+    run = Run(problem, read_table(fleet()), Settings(chains=32, iterations=20, tune=0, draws=5, devices=1))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("closura.show.save_figures", lambda *_: {})
         result = collect(run, context={"problem": str(place / "springs.py")})

@@ -8,7 +8,8 @@ from scipy.special import ndtr
 from closura.data import Observations
 from closura.diagnose import check_table, remarks
 from closura.diagnose._checks import _of_unit_size, autocorrelation, chi_square, holm, largest, pattern
-from closura.diagnose._residual_pairs import neighbours
+from closura.diagnose._residual_pairs import residual_pairs
+from closura.equations import NOISES
 
 
 def observations(systems, places, quantities=1, axes=("time",)):
@@ -46,7 +47,7 @@ def checked(y, kind="normal", **more):
     residual, data = posterior(y), observations(len(y), np.linspace(0, 8, y.shape[1])[:, None])
     inside = np.abs(ndtr(residual).mean(axis=0) - 0.5) < 0.475
     table = check_table(residual, inside, data)
-    return table, remarks(table, residual, data, kind, **more)
+    return table, remarks(table, residual, data, NOISES[kind], **more)
 
 
 def deviation(p):
@@ -64,7 +65,7 @@ def deviation(p):
 def test_p_values_of_noise_alone_are_uniform(check, count):
     """Two systems each, one of them ten times louder where the size of the noise must not matter."""
     random, data = np.random.default_rng(0), observations(2, np.arange(count)[:, None])
-    near, place, p = neighbours(data).among(data.mask), data.place[0], []
+    near, place, p = residual_pairs(data).within(data.mask), data.place[0], []
     for _ in range(500):
         residual = random.normal(size=(1, 2, count))
         unit = _of_unit_size(residual * [[[1.0], [10.0]]], data)[:, data.mask]
@@ -171,9 +172,9 @@ def test_noise_inferred_too_large_makes_neighbours_alike():
     table = pd.DataFrame({**kinds, "value": [0.3, 0.5], "low": -0.1, "high": 1.2, "p": [1e-5, 1e-6], "off": True})
     data = observations(20, np.arange(15)[:, None])
     guessed = Observations(**{**vars(data), "sigma": np.full(data.mask.shape, np.nan)})
-    assert remarks(table, noise()[None], guessed, "normal") == []
+    assert remarks(table, noise()[None], guessed, NOISES["normal"]) == []
     alone = table.assign(value=[0.3, 1.5])
-    assert [one.check for one in remarks(alone, noise()[None], guessed, "normal")] == ["autocorrelation"]
+    assert [one.check for one in remarks(alone, noise()[None], guessed, NOISES["normal"])] == ["autocorrelation"]
 
 
 def test_heavy_tails_are_not_advised_against_twice():
@@ -196,7 +197,7 @@ def test_each_quantity_of_a_fleet_by_itself():
     table = check_table(residual, np.ones(data.mask.shape, bool), data)
     off = table[table["off"] & (table["level"] == "fleet")]
     assert set(off["quantity"]) == {"v"}
-    assert "in v are larger" in remarks(table, residual, data, "normal")[-1].text
+    assert "in v are larger" in remarks(table, residual, data, NOISES["normal"])[-1].text
 
 
 def test_predictions_that_are_not_finite_say_nothing():
@@ -206,7 +207,7 @@ def test_predictions_that_are_not_finite_say_nothing():
     table = check_table(residual, np.ones(data.mask.shape, bool), data)
     assert table.loc[table["system"].isin(["s4", ""]), "p"].isna().all()
     assert table.loc[~table["system"].isin(["s4", ""]), "p"].notna().all()
-    assert remarks(table, residual, data, "normal") == []
+    assert remarks(table, residual, data, NOISES["normal"]) == []
 
 
 def test_observations_that_are_not_there_do_not_count():
@@ -223,24 +224,24 @@ def test_observations_that_are_not_there_do_not_count():
 
 def test_neighbours_in_time_are_of_one_quantity_and_system():
     data = observations(2, [[0.0], [1.0], [2.0]], quantities=2)
-    assert neighbours(data).pairs.tolist() == [[0, 2], [2, 4], [1, 3], [3, 5], [6, 8], [8, 10], [7, 9], [9, 11]]
+    assert residual_pairs(data).pairs.tolist() == [[0, 2], [2, 4], [1, 3], [3, 5], [6, 8], [8, 10], [7, 9], [9, 11]]
 
 
 def test_neighbours_in_a_field_are_nearest_in_units_of_the_data():
     places = [[0.0, 0.0], [0.3, 1.0], [0.0, 100.0], [1.0, 1000.0], [1.0, 1000.0]]
-    assert neighbours(observations(1, places, axes=("time", "x"))).pairs.tolist() == [[0, 1], [0, 2], [3, 4]]
+    assert residual_pairs(observations(1, places, axes=("time", "x"))).pairs.tolist() == [[0, 1], [0, 2], [3, 4]]
 
 
 def test_ends_of_a_sum_of_products():
     """In a field as by the eigenvalues: a star of four about one, and a pair."""
     places = [[0.0, 0.0], [0.1, 0], [-0.1, 0], [0, 0.1], [0, -0.1], [5.0, 5.0], [5.1, 5.0]]
     data = observations(1, places, axes=("x", "y"))
-    near = neighbours(data)
+    near = residual_pairs(data)
     form = np.zeros((7, 7))
     form[tuple(near.pairs.T)] = 0.5
     assert near.ends[0] == pytest.approx(np.linalg.eigvalsh(form + form.T)[-1], rel=1e-6)
     assert near.links[0] == 5
-    line = neighbours(observations(1, np.arange(5)[:, None]))
+    line = residual_pairs(observations(1, np.arange(5)[:, None]))
     form = np.diag(np.full(4, 0.5), 1)
     assert line.ends[0] == pytest.approx(np.linalg.eigvalsh(form + form.T)[-1])
 
@@ -250,8 +251,8 @@ def test_inferred_noise_is_not_stated_too_large():
     data, y = observations(20, np.arange(15)[:, None]), one_loud(noise()) / 1.5
     guessed = Observations(**{**vars(data), "sigma": np.full(data.mask.shape, np.nan)})
     table = check_table(y[None], np.ones(data.mask.shape, bool), data)
-    assert [one.level for one in remarks(table, y[None], data, "normal")] == ["system", "others"]
-    assert [one.level for one in remarks(table, y[None], guessed, "normal")] == ["system"]
+    assert [one.level for one in remarks(table, y[None], data, NOISES["normal"])] == ["system", "others"]
+    assert [one.level for one in remarks(table, y[None], guessed, NOISES["normal"])] == ["system"]
 
 
 def test_what_is_significant_but_small_is_not_off():

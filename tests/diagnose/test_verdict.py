@@ -5,13 +5,16 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from closura.diagnose import Remark, SurrogateError, judge
-from closura.learning import Settings
+from closura import MLP, Known
+from closura.diagnose import Evidence, Remark, SurrogateError, judge
+from closura.diagnose._chains import odd_steps, repeated_draws
+from closura.learning import Run, Settings
+from closura.population import Phi
 from closura.problems import mass_damper
-from closura.sampling import Convergence
+from closura.sampling import convergence, named_draws
 
 SYSTEMS = ("A", "B", "C")
-SCALARS = 3 * 3 + 2 * 3
+GOOD = {"rhat": 1.0, "rhat_chains": 1.0, "rhat_groups": 1.0, "ess_bulk": 1000.0, "ess_tail": 1000.0}
 
 
 def learned(loglik, tempered=0, **more):
@@ -30,29 +33,45 @@ def make_run(**changes):
         "phase": "sample",
         "iteration": 1000,
         "total": 1000,
-        "theta_draws": [np.zeros(1)],
+        "chunks": [np.zeros(1)],
         "history": [learned(np.full(200, -10.0)), sampled],
-        "laws": {"f": SimpleNamespace(network=None)},
-        "chains": SimpleNamespace(log_step=np.zeros((4, 3))),
+        "laws": {"f": SimpleNamespace(spec=MLP())},
+        "blocks": 3,
         "nonfinite": 0,
         "law_steps": 10**6,
         "diverged": None,
         "problem": mass_damper.problem,
         "data": SimpleNamespace(systems=SYSTEMS, counts=np.array([5, 6, 7])),
+        "groups": np.repeat(np.arange(4), 4),
+        "network": None,
     }
-    return SimpleNamespace(**run | changes)
+    return type("Made", (Run,), {"__init__": lambda self: None, **run | changes})()
 
 
-def make_check(rhat=1.0, nested=1.0, bulk=1000.0, tail=1000.0, at=0):
+def make_draws(draws=2, chains=16, seed=0):
+    """Noise, under the names of what three oscillators and their population have."""
+    random = np.random.default_rng(seed)
+    theta, mu, log_tau = (random.normal(size=(chains, draws, *shape)) for shape in ((3, 3), (3,), (3,)))
+    return named_draws(theta, Phi(mu, log_tau), {}, mass_damper.problem.parameters, SYSTEMS)
+
+
+def make_check(at=("theta", 0, 0), good=GOOD, **figures):
     """Every scalar fine but one."""
-    arrays = [np.full(SCALARS, good) for good in (1.0, 1.0, 1000.0, 1000.0)]
-    for array, value in zip(arrays, (rhat, nested, bulk, tail)):
-        array[at] = value
-    return Convergence(*arrays)
+    check = convergence(make_draws(), make_run().groups)
+    for variable in check.figures.data_vars.values():
+        for number, value in enumerate(good.values()):
+            variable.values[number] = value
+    for figure, value in figures.items():
+        check.figures[at[0]].values[(list(GOOD).index(figure), *at[1:])] = value
+    return check
 
 
-def verdict(run=None, check=None, chi_square=1.0, outside=None):
-    return judge(run or make_run(), check or make_check(), chi_square, outside or {"f": 0.0})
+def without_figures(figure=np.nan):
+    return make_check(good=dict.fromkeys(GOOD, figure))
+
+
+def verdict(run=None, check=None, chi_square=1.0, outside=None, **more):
+    return judge(run or make_run(), Evidence(check or make_check(), chi_square, outside or {"f": 0.0}, **more))
 
 
 def only_problem(given) -> str:
@@ -79,17 +98,16 @@ def test_nothing_wrong():
 @pytest.mark.parametrize(
     ("at", "name"),
     [
-        (0, "log k of system A"),
-        (5, "v0 of system B"),
-        (7, "u0 of system C"),
-        (9, "mean of log k in the population"),
-        (11, "mean of v0 in the population"),
-        (13, "log variance of u0 in the population"),
+        (("theta", 0, 0), "log k of system A"),
+        (("theta", 1, 2), "v0 of system B"),
+        (("theta", 2, 1), "u0 of system C"),
+        (("mu", 0), "mean of log k in the population"),
+        (("mu", 2), "mean of v0 in the population"),
+        (("log_tau", 1), "log variance of u0 in the population"),
     ],
 )
-@pytest.mark.parametrize("which", ["rhat", "nested"])
-def test_chains_that_disagree(at, name, which):
-    said = only_problem(verdict(check=make_check(**{which: 1.234}, at=at)))
+def test_chains_that_disagree(at, name):
+    said = only_problem(verdict(check=make_check(at, rhat=1.234)))
     assert f"R-hat is 1.234 (should be below 1.01), worst for {name}: chains disagree" in said
     assert "Raise --iterations" in said
 
@@ -99,18 +117,18 @@ def test_rhat_at_its_limit():
     assert not verdict(check=make_check(rhat=1.01)).converged
 
 
-@pytest.mark.parametrize("which", ["bulk", "tail"])
+@pytest.mark.parametrize("which", ["ess_bulk", "ess_tail"])
 def test_few_effective_draws(which):
-    said = only_problem(verdict(check=make_check(**{which: 123.4})))
-    assert "worth only 123 independent ones (should exceed 400): raise --draws or --chains" in said
+    said = only_problem(verdict(check=make_check(("theta", 2, 1), **{which: 123.4})))
+    assert "The draws of u0 of system C are worth only 123 independent ones (should exceed 400): raise --draws" in said
     assert "only 1 independent one (" in only_problem(verdict(check=make_check(**{which: 1.2})))
 
 
-@pytest.mark.parametrize(("phase", "doing"), [("learn", "learning the closure"), ("settle", "settling")])
+@pytest.mark.parametrize(("phase", "doing"), [("learn", "learning the closure"), ("tune", "tuning")])
 def test_stopped_before_sampling(phase, doing):
     """R-hat of no draws is not a number and not a reproach."""
-    nothing = Convergence(*(np.full(SCALARS, np.nan) for _ in range(4)))
-    run = make_run(finished=False, phase=phase, iteration=70, theta_draws=[])
+    nothing = without_figures()
+    run = make_run(finished=False, phase=phase, iteration=70, chunks=[])
     said = only_problem(verdict(run, nothing))
     assert said.startswith(f"Stopped at iteration 70 of 1000, while {doing}")
     assert "`closura resume`" in said
@@ -122,7 +140,7 @@ def test_stopped_while_sampling():
     assert "R-hat is 1.200" in given.problems[1]
 
 
-NOTHING_TO_LEARN = [{}, {"f": SimpleNamespace()}]
+NOTHING_TO_LEARN = [{}, {"f": SimpleNamespace(spec=Known(np.sin))}]
 
 
 def rising(rise):
@@ -187,16 +205,16 @@ def test_a_rise_of_the_temperature_is_no_improvement():
     [
         ({"iterations": 40}, learned(np.zeros(40)), "only 12 of the last 12", "Raise --iterations (now 40)."),
         (
-            {"warmup": 0.95},
+            {"tempering": 0.95},
             learned(np.zeros(200), tempered=190),
             "only 10 of the last 60",
-            "Lower --set warmup (now 0.95: the likelihood was tempered nearly to the end).",
+            "Lower --set tempering (now 0.95: the likelihood was tempered nearly to the end).",
         ),
         (
-            {"iterations": 30, "warmup": 1.0},
+            {"iterations": 30, "tempering": 1.0},
             learned(np.zeros(30), tempered=30),
             "only 0 of the last 9",
-            "Raise --iterations (now 30); lower --set warmup (now 1: ",
+            "Raise --iterations (now 30); lower --set tempering (now 1: ",
         ),
         (
             {},
@@ -242,14 +260,14 @@ FOUND = [
 
 
 def test_what_checks_found_is_remarked():
-    given = judge(make_run(), make_check(), 1.5, {}, checked=FOUND)
+    given = verdict(chi_square=1.5, checked=FOUND)
     assert given.lines == ["Converged.", "all loud", "one far", "waves"]
-    learning = make_run(finished=False, phase="learn", theta_draws=[])
-    assert judge(learning, make_check(), 1.5, {}, checked=FOUND).remarks == []
+    learning = make_run(finished=False, phase="learn", chunks=[])
+    assert verdict(learning, chi_square=1.5, checked=FOUND).remarks == []
 
 
 def test_a_misfit_is_not_said_twice():
-    given = judge(make_run(), make_check(), 9.0, {}, checked=FOUND)
+    given = verdict(chi_square=9.0, checked=FOUND)
     assert len(given.problems) == 1
     assert given.remarks == ["one far", "waves"]
 
@@ -264,7 +282,7 @@ def test_predictions_that_are_not_finite(chi_square):
 
 
 def test_a_run_that_still_learns_is_held_to_nothing_else():
-    run = make_run(finished=False, phase="learn", iteration=40, theta_draws=[], history=[learned(np.arange(40.0))])
+    run = make_run(finished=False, phase="learn", iteration=40, chunks=[], history=[learned(np.arange(40.0))])
     assert only_problem(verdict(run, chi_square=1e6)).startswith("Stopped at iteration 40")
 
 
@@ -284,7 +302,7 @@ def test_proposals_without_a_solution():
 @pytest.mark.parametrize("figure", [np.nan, 5.0])
 def test_hardly_any_proposal_with_a_solution(figure):
     """Whatever else is wrong has this cause, and advice on anything else would mislead."""
-    check = Convergence(*(np.full(SCALARS, figure) for _ in range(4)))
+    check = without_figures(figure)
     history = [learned(np.full(200, -np.inf))]
     run = make_run(nonfinite=0.96 * 1000 * 64 * 3, history=history)
     said = only_problem(verdict(run, check, chi_square=np.nan))
@@ -318,21 +336,18 @@ def test_kernels_for_comparison():
 
 def test_too_few_draws_to_judge():
     """Fewer than four draws, or chains that never moved: no figure, and no verdict of convergence."""
-    nothing = Convergence(*(np.full(SCALARS, np.nan) for _ in range(4)))
-    assert not verdict(check=nothing).converged
+    assert not verdict(check=without_figures()).converged
 
 
 def test_some_figures_missing():
     """A scalar that never moved has no R-hat; the others are judged."""
-    check = make_check(rhat=1.5, at=4)
-    check.rhat[0] = check.rhat_nested[0] = check.ess_bulk[0] = np.nan
-    assert "worst for u0 of system B" in verdict(check=check).problems[0]
-    check.rhat_nested[4] = np.nan
+    check = make_check(("theta", 1, 1), rhat=1.5)
+    check.figures["theta"].values[:4, 0, 0] = np.nan
     assert "worst for u0 of system B" in verdict(check=check).problems[0]
 
 
 def test_learning_that_diverged_comes_first():
-    run = make_run(finished=False, phase="learn", theta_draws=[], diverged="Learning diverged: lower the rate.")
+    run = make_run(finished=False, phase="learn", chunks=[], diverged="Learning diverged: lower the rate.")
     lines = verdict(run).lines
     assert lines[1] == "Learning diverged: lower the rate. What follows is where the run stood before."
     assert not any("Stopped at" in line for line in lines)
@@ -348,19 +363,16 @@ def test_learning_that_diverged_comes_first():
     ],
 )
 def test_a_surrogate_off_by_half_the_noise(error, corrected, says):
-    run = make_run()
-    run.settings = SimpleNamespace(**run.settings.model_dump(), corrected=corrected)
-    found = judge(run, make_check(), 1.0, {"f": 0.0}, SurrogateError(error, error, "A"))
+    run = make_run(settings=Settings(forward="basis", delayed_acceptance=corrected))
+    found = verdict(run, surrogate_error=SurrogateError(error, error, "A"))
     assert found.converged is (says is None)
     if says:
         assert says in found.problems[0]
-        assert "--exact" in found.problems[0]
+        assert "--delayed-acceptance" in found.problems[0]
 
 
 def test_a_surrogate_that_fails_one_system_names_it():
-    run = make_run()
-    run.settings = SimpleNamespace(**run.settings.model_dump(), corrected=False)
-    found = judge(run, make_check(), 1.0, {"f": 0.0}, SurrogateError(0.2, 0.9, "B"))
+    found = verdict(make_run(settings=Settings(forward="basis")), surrogate_error=SurrogateError(0.2, 0.9, "B"))
     assert found.converged
     assert "For system B the surrogate is off from the solver by 0.90 times the noise (all: 0.20)" in found.remarks[0]
 
@@ -369,8 +381,95 @@ def test_a_surrogate_that_fails_one_system_names_it():
     ("axis", "remedy"), [("time", "raise the problem's snapshots"), ("x", "raise the problem's cells")]
 )
 def test_solutions_that_cannot_be_read_between_their_points(axis, remedy):
-    fine, coarse = (judge(make_run(), make_check(), 1.0, {}, None, {axis: error}) for error in (0.1, 0.4))
+    fine, coarse = (verdict(reading={axis: error}) for error in (0.1, 0.4))
     assert fine.remarks == []
     assert coarse.converged
     assert "off by about 0.4 times the noise" in coarse.remarks[0]
     assert remedy in coarse.remarks[0]
+
+
+# Chains that hardly move ----------------------------------------------------------------------------------------------
+
+
+def standing(share, system=2, group=2, draws=101):
+    """Independent draws, of which one system's in one group repeat the one before that often."""
+    made, random = make_draws(draws), np.random.default_rng(1)
+    theta = made["theta"].values
+    for chain in np.flatnonzero(make_run().groups == group):
+        for draw in np.flatnonzero(random.random(draws - 1) < share) + 1:
+            theta[chain, draw, system] = theta[chain, draw - 1, system]
+    return made
+
+
+def test_draws_of_one_group_of_one_system_that_repeat():
+    said = only_problem(verdict(draws=standing(0.81)))
+    assert said.startswith("Draws of k, u0, v0 of C in group 2 repeat 8")
+    assert "% of the time (elsewhere 0%): these chains hardly move. Raise --iterations" in said
+    assert verdict(draws=standing(0.5)).converged
+    assert verdict(draws=standing(0.81, draws=20)).converged  # too few to tell
+
+
+def test_draws_that_repeat_in_part_do_not_count():
+    """Of a system that moves in one parameter and stands in the others: no step was rejected."""
+    made = standing(0.81)
+    made["theta"].values[..., 0] = np.random.default_rng(2).normal(size=made["theta"].shape[:3])
+    assert verdict(draws=made).converged
+
+
+def test_a_run_in_which_most_draws_repeat_has_nobody_who_stands_out():
+    """That costs effective draws, which are counted: nothing is wrong with any one group. Nor where a system is slow in all of them."""
+    made = make_draws(101)
+    theta = made["theta"].values
+    theta[:, :, 1] = np.repeat(theta[:, ::10, 1], 10, axis=1)[:, :101]
+    assert repeated_draws(made, make_run().groups) == []
+    assert "of B in group 0 repeat 90% of the time (elsewhere 0%)" in repeated_draws(made, np.zeros(16, int))[0]
+    theta[:] = np.repeat(theta[:, ::4], 4, axis=1)[:, :101]
+    assert repeated_draws(made, np.zeros(16, int)) == []
+
+
+def test_many_that_repeat_are_counted():
+    made = make_draws(101)
+    made["theta"].values[:4] = made["theta"].values[:4, :1]
+    made["theta"].values[4:8, :, :2] = made["theta"].values[4:8, :1, :2]
+    said = only_problem(verdict(draws=made))
+    assert "of A in group 0 repeat 100% of the time (elsewhere 0%); draws of k, u0, v0 of B in group 0" in said
+    assert "; 2 more like these" in said
+
+
+def steps(changed=None, groups=4, blocks=3, usual=0.8):
+    log_step = np.log(np.full((groups, blocks), usual))
+    for place, value in (changed or {}).items():
+        log_step[place] = np.log(value)
+    return log_step
+
+
+def test_step_sizes_out_of_range_come_before_what_follows_from_them():
+    assert verdict(log_step=steps()).converged
+    assert verdict(log_step=steps({(1, 2): 80.0, (0, 0): 0.008})).converged
+    given = verdict(log_step=steps({(1, 2): 3.4e6}), check=make_check(rhat=1.5))
+    assert given.problems[0].startswith(
+        "The step size of system C in group 1 ran away to 3.4e+06 (usual here: 0.8): these"
+    )
+    assert "R-hat is 1.500" in given.problems[1]
+    assert "system A in group 0 collapsed to 1e-09" in only_problem(verdict(log_step=steps({(0, 0): 1e-9})))
+    assert "ran away to inf" in verdict(log_step=steps({(0, 0): np.inf})).problems[0]
+
+
+@pytest.mark.filterwarnings("ignore:divide by zero")
+def test_step_sizes_that_all_went_wrong():
+    """Where a preconditioner takes out the units, a step of a million is wrong whatever the others have."""
+    assert len(verdict(log_step=steps(usual=3e6)).problems) == 1
+    assert verdict(make_run(settings=Settings(preconditioner=None)), log_step=steps(usual=3e6)).converged
+    units = steps() + np.log([1.0, 1e6, 1e-6])
+    assert odd_steps(units, SYSTEMS, preconditioned=False) == []
+    assert len(odd_steps(units, SYSTEMS, preconditioned=True)) == 1
+    assert "of B in group 0 collapsed to 0" in odd_steps(units + steps({(0, 1): 0.0}), SYSTEMS, preconditioned=False)[0]
+
+
+def test_blocks_have_names_of_their_own():
+    joint = make_run(settings=Settings(blocks="joint", chains=200))
+    assert "of the joint block in group 1" in verdict(joint, log_step=steps({(1, 0): 1e6}, blocks=1)).problems[0]
+    parameters = SimpleNamespace(shared=(True, False))
+    sharing = make_run(problem=SimpleNamespace(parameters=parameters))
+    said = verdict(sharing, log_step=steps({(1, 3): 1e6}, blocks=4)).problems[0]
+    assert "The step size of what all systems share in group 1" in said

@@ -6,7 +6,7 @@ import pytest
 
 import closura as cl
 from closura.data import read_table
-from closura.equations import as_seen
+from closura.equations import align
 
 FIRST, LATER = np.array([310.0, 290.0, 305.0]), 150.0
 
@@ -25,7 +25,7 @@ def decay(parameters, initial=lambda p: (p.start, 0.0)):
 
 def seen(problem):
     rows = [(k, t, u) for k in range(3) for t, u in ((0.0, FIRST[k]), (0.5, LATER))]
-    return as_seen(problem, read_table(pd.DataFrame(rows, columns=["system", "time", "u"])))[0].parameters
+    return align(problem, read_table(pd.DataFrame(rows, columns=["system", "time", "u"])))[0].parameters
 
 
 def test_where_a_state_begins_data_tell():

@@ -10,8 +10,9 @@ import pytest
 from fields import CHANNEL, ROCK
 
 import closura as cl
-from closura.forward import Units, likelihood, trainable
-from closura.forward.surrogates._surrogate import KINDS
+from closura.equations import unit_scaling
+from closura.forward import Units, likelihood, seen_through, trainable
+from closura.forward.surrogates._surrogate import SURROGATES
 
 pytestmark = pytest.mark.usefixtures("float64")
 TIMES = {"on": [0.4, 1.2, 2.0], "off": [0.43, 1.21, 1.97]}
@@ -40,12 +41,12 @@ def table(times, *columns):
 def made(problem, frame, kind="solver"):
     data = cl.Observations.from_frame(frame, axes=problem.axes)
     data = data.matched(problem.observed, dict(zip(problem.axes, problem.bounds)), problem.sigma)
-    return likelihood(problem, data, kind)
+    return seen_through(likelihood(problem, data), problem, data, kind)
 
 
 def laws_of(problem):
     spec = problem.closures["f"]
-    return {"f": cl.Known(lambda x: 0.3 * x, spec.inputs).build(jr.key(0), cl.problem.unit_scaling(spec.inputs))}
+    return {"f": cl.Known(lambda x: 0.3 * x, spec.inputs).build(jr.key(0), unit_scaling(spec.inputs))}
 
 
 @pytest.mark.parametrize(
@@ -64,7 +65,7 @@ def test_functions_of_the_states_an_ode_has(at, integrator):
     np.testing.assert_allclose(got, expected, rtol=1e-6)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", SURROGATES)
 def test_surrogates_see_what_solutions_show(kind):
     problem = spring(SEEN)
     model = made(problem, table(TIMES["off"], "energy", "late"), kind)
@@ -77,10 +78,10 @@ def test_surrogates_see_what_solutions_show(kind):
 
     @eqx.filter_jit
     def both(network):
-        return model.predict(theta[None, None], network)[0, 0], network.states(theta)
+        return model.predict(theta[None, None], network)[0, 0], network.states(theta, 0)
 
     got, states = map(np.asarray, both(network))
-    from_grid = np.asarray(jax.jit(lambda s: model.forward.read(theta, s, where))(jnp.asarray(states)))
+    from_grid = np.asarray(jax.jit(lambda s: model.forward.read(theta, s, where, 0))(jnp.asarray(states)))
     np.testing.assert_allclose(got, from_grid, rtol=2e-3 if kind == "pinn" else 1e-9)
     # Between nodes states are interpolated, then seen.
     u = np.asarray(where.states(jnp.asarray(states)[where.node]))[:, 0][1::2]
@@ -93,9 +94,11 @@ def test_surrogates_see_what_solutions_show(kind):
 def test_functions_of_fields(problem, places):
     squared = type(problem).__new__(type(problem))
     squared.__dict__.update(problem.__dict__)
-    from closura.equations._observe import Sensors
+    from closura.equations._observe import ObservationOperator
 
-    squared.sensors = Sensors({"power": lambda s, p, at: s.u**2 + at[0]}, problem.state_names, problem.parameters, 2)
+    squared.operator = ObservationOperator(
+        {"power": lambda s, p, at: s.u**2 + at[0]}, problem.state_names, problem.parameters, 2
+    )
     frame = pd.DataFrame(places, columns=list(problem.axes)).assign(system="a")
     theta, laws = jnp.asarray(problem.parameters.mean), laws_of(problem)
     u, power = (

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from closura import MLP
-from closura.forward.surrogates._networks import Frame
+from closura.forward.surrogates._frame import Draw, Frame
 from closura.laws import prepare
 from closura.learning import Run
 from closura.learning import _hypergradients as _bilevel
 from closura.learning._hypergradients import AXIS, Bilevel
 from closura.learning._settings import make_settings
-from closura.learning.algorithm import _newcomers
+from closura.learning._setup import _members, neighbours
 from closura.population import Phi
 from closura.problems import mass_damper
 
@@ -34,17 +34,15 @@ def levels(data, **settings) -> Bilevel:
     problem = mass_damper.problem.with_closure(MLP(width=4, depth=1, table=9, smoothness=0.0))
     run = Run(problem, data, make_settings(SMALL | settings))
     # Some law and some surrogate, not those of a start from nothing.
-    shake = jax.tree.map(lambda w: w + 0.1 * jr.normal(jr.key(3), w.shape), run.learned)
-    run.learned = run.learned._replace(
-        law=run.learned.law._replace(weights=shake.law.weights),
-        surrogate=run.learned.surrogate._replace(weights=shake.surrogate.weights),
-    )
-    draws = run.chains.ensemble.position[:, :1]
+    trained = {name: getattr(run.state, name) for name in ("law", "surrogate")}
+    shake = jax.tree.map(lambda w: w + 0.1 * jr.normal(jr.key(3), w.shape), {n: t.weights for n, t in trained.items()})
+    run.state = run.state._replace(**{name: one._replace(weights=shake[name]) for name, one in trained.items()})
+    draws = run.state.chains.theta[:, :1]
     return Bilevel(
         run.setup,
-        run.learned.surrogate,
-        run.chains.replay,
-        prepare(run.laws, run.ranges),
+        run.state.surrogate,
+        run.state.replay,
+        prepare(run.laws, run.state.ranges),
         draws,
         jnp.ones(draws.shape[:3], bool),
         None,
@@ -103,13 +101,13 @@ class Linear(eqx.Module):
     frame: Frame
     weights: jnp.ndarray
 
-    def states(self, theta):
-        x = self.frame.inputs(theta)
+    def states(self, theta, system):
+        x = self.frame.inputs(theta, system)
         features = jnp.concatenate([jnp.ones(1), x, jnp.outer(x, x)[jnp.triu_indices(3)]])
-        return self.frame.whole(theta, self.weights @ features)
+        return self.frame.whole(theta, system, self.weights @ features)
 
-    def at(self, theta, where):
-        return self.states(theta)[where.node[:, 0], 0]
+    def at(self, theta, where, system):
+        return self.states(theta, system)[where.node[:, 0], 0]
 
 
 @pytest.mark.parametrize("forward", ["basis", pytest.param("fno-physics", marks=pytest.mark.nightly)])
@@ -122,7 +120,7 @@ def test_implicit_is_the_slope_of_the_damped_minimum(data, forward, monkeypatch)
     shape = (len(frame.points), 2, 10)
     fixed = eqx.tree_at(lambda n: n.weights, Linear(frame, jnp.zeros(1)), None)
     setup = eqx.tree_at(lambda s: s.network, both.setup, fixed, is_leaf=lambda x: x is None)
-    theta = both.draws.reshape(-1, 3)
+    theta, systems = both.draws.reshape(-1, 3), jnp.tile(jnp.arange(2), 2)
     both = both._replace(setup=setup, rate=jnp.asarray(0.0))
 
     def best(laws, center, damping):
@@ -131,7 +129,9 @@ def test_implicit_is_the_slope_of_the_damped_minimum(data, forward, monkeypatch)
         keys = jr.split(jr.key(0), len(theta))
 
         def residual(flat):
-            conditions = both.residual(Linear(None, flat.reshape(shape)), laws, (theta, label, keys)).ravel()
+            conditions = both.residual(
+                Linear(None, flat.reshape(shape)), laws, Draw(theta, systems, label, keys)
+            ).ravel()
             return jnp.concatenate([conditions / conditions.size**0.5, damping**0.5 * (flat - center)])
 
         flat = center
@@ -176,11 +176,11 @@ def test_newcomers_are_of_the_population(data):
     mu = jnp.stack([jnp.full((16, 3), 5.0), jnp.full((16, 3), -5.0)])
     log_tau = jnp.broadcast_to(jnp.log(jnp.asarray([1e-4, 0.04, 0.25])), mu.shape)
     theta = jnp.zeros((2, 16, 500, 3))
-    drawn = np.asarray(_newcomers(jr.split(jr.key(0), 2), population, theta, Phi(mu, log_tau), 8))
+    keys = jr.split(jr.key(0), 2)
+    drawn = np.asarray(_members(keys, population, *neighbours(keys, (theta, Phi(mu, log_tau)), 8)))
     assert drawn.shape == (2, 8, 500, 3)
     np.testing.assert_allclose(drawn.mean(axis=(1, 2)), mu[:, 0], atol=4 * 0.5 / 4000**0.5)
     np.testing.assert_allclose(drawn.std(axis=(1, 2)), np.tile([0.01, 0.2, 0.5], (2, 1)), rtol=4 / 8000**0.5)
-    assert _newcomers(jr.split(jr.key(0), 2), population, theta, Phi(mu, log_tau), 0).shape == (2, 0, 500, 3)
 
 
 def test_training_makes_the_loss_small(data):
@@ -189,7 +189,7 @@ def test_training_makes_the_loss_small(data):
     surrogate, loss = alone(lambda: both._replace(rate=jnp.asarray(3e-3)).train(both.laws, replay))()
     theta = replay.theta.reshape(-1, 3)
     label = replay.label.reshape(len(theta), -1, 2)
-    batch = (theta, label, jr.split(jr.key(0), len(theta)))
+    batch = Draw(theta, jnp.arange(len(theta)) % 2, label, jr.split(jr.key(0), len(theta)))
     assert float(loss) < 0.1 * float(both.loss(both.surrogate.weights, both.laws, batch))
     assert float(both.loss(surrogate.weights, both.laws, batch)) < 0.1 * float(
         both.loss(both.surrogate.weights, both.laws, batch)

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import closura as cl
-from closura.equations import Solver, as_seen, unit_scaling
+from closura.equations import ODESolver, align, unit_scaling
 from closura.learning._initialise import check_physics, start_laws, table_range
 from closura.problems import mass_damper
 
@@ -39,10 +39,10 @@ def prior_draws(problem, chains=4, systems=8):
 def test_units_of_the_mass_damper():
     """Inputs in units of the velocities seen without damping, the output in units of the accelerations."""
     problem = oscillator()
-    forward, theta = Solver(problem), prior_draws(problem)
+    forward, theta = ODESolver(problem), prior_draws(problem)
     laws, ranges = start_laws(forward, theta, jr.key(0))
     absent = {"f": cl.Known(jnp.zeros_like).build(jr.key(0), unit_scaling(1))}
-    path = np.asarray(jax.jit(jax.vmap(lambda th: forward.solution(th, absent)))(theta.reshape(-1, 3)))
+    path = np.asarray(jax.jit(jax.vmap(lambda th: forward.solution(th, absent, 0)))(theta.reshape(-1, 3)))
     velocity = path[..., 1].ravel()
     center, scale, output = laws["f"].scaling
     share = np.mean(np.abs(velocity - center[0]) <= scale[0])
@@ -58,14 +58,14 @@ def test_units_of_the_mass_damper():
 
 def test_a_law_that_counts_ten_times_is_a_tenth_in_size():
     problems = [oscillator(strength) for strength in (1.0, 10.0)]
-    scalings = [start_laws(Solver(p), prior_draws(p), jr.key(0))[0]["f"].scaling for p in problems]
+    scalings = [start_laws(ODESolver(p), prior_draws(p), jr.key(0))[0]["f"].scaling for p in problems]
     assert float(scalings[0].output) == pytest.approx(10 * float(scalings[1].output), rel=1e-4)
     np.testing.assert_allclose(scalings[0].scale, scalings[1].scale)
 
 
 def test_a_law_that_changes_nothing_has_units_all_the_same():
     problem = oscillator(physics=lambda t, s, p, f: (s.v, -p.k * s.u + 0 * f(s.v)))
-    laws, ranges = start_laws(Solver(problem), prior_draws(problem), jr.key(0))
+    laws, ranges = start_laws(ODESolver(problem), prior_draws(problem), jr.key(0))
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(laws["f"].scaling))
     assert float(laws["f"].scaling.scale[0]) > 0
     assert float(ranges["f"].low[0]) < float(ranges["f"].high[0])
@@ -88,10 +88,10 @@ def test_nan_in_the_physics_names_state_and_time():
     problem = oscillator(physics=physics, state=("u", "w"), span=(0.0, 2.0), dt=0.1, integrator=cl.RK4())
     laws = {"f": SMALL.build(jr.key(0), unit_scaling(1))}
     with pytest.raises(cl.ProblemError) as caught:
-        check_physics(Solver(problem), laws)
+        check_physics(ODESolver(problem), laws)
     for part in ("gives nan", "'w'", "t = 1.1 ", "k=3, u0=0.5, v0=1", "roots or logarithms"):
         assert part in str(caught.value), part
-    check_physics(Solver(oscillator()), laws)
+    check_physics(ODESolver(oscillator()), laws)
 
 
 @pytest.mark.parametrize("integrator", [cl.RK4(), cl.Adaptive()], ids=["rk4", "tsit5"])
@@ -101,7 +101,7 @@ def test_a_derivative_that_is_not_finite_is_told_from_a_bad_solution(integrator)
     def tank(level):
         options = {"state": "u", "parameters": {"k": cl.Positive()}, "initial": lambda p: level, "closure": None}
         options |= {"span": (0.0, 1.0), "dt": 0.1, "integrator": integrator}
-        return Solver(oscillator(physics=lambda t, s, p: -p.k * jnp.sqrt(s.u), **options))
+        return ODESolver(oscillator(physics=lambda t, s, p: -p.k * jnp.sqrt(s.u), **options))
 
     with pytest.raises(cl.ProblemError) as caught:
         check_physics(tank(0.0), {})
@@ -113,7 +113,7 @@ def test_a_derivative_that_is_not_finite_is_told_from_a_bad_solution(integrator)
 def test_states_in_an_order_the_scheme_cannot_read():
     problem = oscillator(physics=lambda t, s, p, f: (-p.k * s.u - f(s.v), s.v), state=("v", "u"))
     with pytest.raises(cl.ProblemError, match="order the states positions first, then velocities"):
-        check_physics(Solver(problem), {"f": SMALL.build(jr.key(0), unit_scaling(1))})
+        check_physics(ODESolver(problem), {"f": SMALL.build(jr.key(0), unit_scaling(1))})
 
 
 def test_too_few_observations():
@@ -121,10 +121,10 @@ def test_too_few_observations():
     table = pd.DataFrame({"system": ["a", "a", "b", "b"], "time": [0.0, 1.0, 0.0, 1.0], "u": [0.1, 0.2, 0.3, 0.4]})
     message = r"3 observations in all, not more than the 3 parameters of one system \(k, u0, v0\)"
     with pytest.raises(cl.DataError, match=message):
-        as_seen(problem, cl.Observations.from_frame(table[:3]))
+        align(problem, cl.Observations.from_frame(table[:3]))
     with pytest.raises(cl.DataError, match="1 observation in all"):
-        as_seen(problem, cl.Observations.from_frame(table[:1]))
-    _, matched = as_seen(problem, cl.Observations.from_frame(table))
+        align(problem, cl.Observations.from_frame(table[:1]))
+    _, matched = align(problem, cl.Observations.from_frame(table))
     np.testing.assert_array_equal(matched.sigma, np.full((2, 2), 0.15))
 
 
@@ -132,4 +132,4 @@ def test_data_outside_the_span_are_refused():
     data, _ = mass_damper.simulate(2)
     late = dataclasses.replace(data, place=data.place + 1.0)
     with pytest.raises(cl.DataError, match=r"outside the problem's span 0\.0 to 8\.0"):
-        as_seen(mass_damper.problem, late)
+        align(mass_damper.problem, late)

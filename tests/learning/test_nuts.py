@@ -10,7 +10,7 @@ import pytest
 from closura.equations import unit_scaling
 from closura.forward import likelihood
 from closura.learning import Run, Settings
-from closura.population import Phi, log_prior, population
+from closura.population import Phi, population
 from closura.problems import mass_damper
 
 pytestmark = pytest.mark.nightly
@@ -30,12 +30,12 @@ def nuts(problem, data):
 
     def log_density(x):
         phi = Phi(x["mu"], x["log_tau"])
-        return loglik(x["theta"]) + jnp.sum(log_prior(prior, x["theta"], phi)[0]) + prior.log_hyperprior(phi)
+        return loglik(x["theta"]) + jnp.sum(prior.log_prior(x["theta"], phi)[0]) + prior.log_hyperprior(phi)
 
     def one_chain(key, start):
         key_warm, key_run = jr.split(key)
-        warmup = blackjax.window_adaptation(blackjax.nuts, log_density)
-        (state, tuned), _ = warmup.run(key_warm, start, num_steps=700)
+        tempering = blackjax.window_adaptation(blackjax.nuts, log_density)
+        (state, tuned), _ = tempering.run(key_warm, start, num_steps=700)
         kernel = blackjax.nuts(log_density, **tuned).step
 
         def one(state, key):
@@ -76,7 +76,7 @@ def effective(draws):
 def test_posterior_agrees_with_nuts():
     data, _ = mass_damper.simulate(3, 11)
     problem = mass_damper.oracle()
-    run = Run(problem, data, Settings(iterations=300, settle=200, draws=400, thin=4, extend=0, devices=1))
+    run = Run(problem, data, Settings(iterations=300, tune=200, draws=400, thin=4, extend=0, devices=1))
     while not run.finished:
         run.advance()
     ours = np.concatenate([a.reshape(*a.shape[:2], -1) for a in (run.theta(), *run.phi()[:2])], -1)

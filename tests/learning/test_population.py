@@ -10,7 +10,7 @@ from closura.learning import SettingsError
 pytestmark = pytest.mark.usefixtures("hardly_optimised")
 
 SYSTEMS, SHIFT, SIGMA = 40, 0.3, 0.05
-SIZES = {"chains": 32, "iterations": 500, "settle": 100, "draws": 200, "progress": False}
+SIZES = {"chains": 32, "iterations": 500, "tune": 100, "draws": 200, "progress": False}
 
 
 def cooling(**changes):

@@ -40,9 +40,9 @@ def test_frozen_phase_keeps_law_preconditioner_and_steps():
     run = Run(small_problem(), data, Settings(**RUN))
     while run.phase != "sample":
         run.advance()
-    before = jax.device_get((run.learned.law.weights, run.factor, run.chains.log_step, run.ranges))
+    before = jax.device_get((run.state.law.weights, run.state.tuning, run.state.ranges))
     finish(run)
-    after = jax.device_get((run.learned.law.weights, run.factor, run.chains.log_step, run.ranges))
+    after = jax.device_get((run.state.law.weights, run.state.tuning, run.state.ranges))
     jax.tree.map(np.testing.assert_array_equal, before, after)
     assert run.theta().shape == (32, 4, 3, 3)
 
@@ -94,10 +94,10 @@ def test_an_adaptive_integrator_learns_a_law_of_three_inputs():
     )
     frame = pd.DataFrame({"system": [1, 1, 2, 2], "time": [0.31, 0.9, 0.2, 0.77], "u": [0.7, 0.4, 0.8, 0.5]})
     run = Run(problem, read_table(frame), Settings(**FEW))
-    before = jax.device_get(run.learned.law.weights)
+    before = jax.device_get(run.state.law.weights)
     finish(run)
     assert np.isfinite(run.theta()).all()
-    moved = jax.tree.map(lambda a, b: float(np.abs(a - b).max()), before, jax.device_get(run.learned.law.weights))
+    moved = jax.tree.map(lambda a, b: float(np.abs(a - b).max()), before, jax.device_get(run.state.law.weights))
     assert max(jax.tree.leaves(moved)) > 0
 
 

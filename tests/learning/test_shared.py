@@ -7,7 +7,7 @@ from sizes import FEW
 
 import closura as cl
 from closura.data import read_table
-from closura.equations import as_seen
+from closura.equations import align
 from closura.learning import Run, Settings
 
 pytestmark = pytest.mark.usefixtures("hardly_optimised")
@@ -51,7 +51,7 @@ def by_hand(table, spread):
 
 
 def test_without_hierarchy_it_is_regression(table):
-    sizes = {"chains": 64, "iterations": 60, "settle": 60, "draws": 300, "thin": 2, "extend": 0, "devices": 1}
+    sizes = {"chains": 64, "iterations": 60, "tune": 60, "draws": 300, "thin": 2, "extend": 0, "devices": 1}
     result = cl.fit(lines(), table, hierarchy=False, progress=False, **sizes)
     mean, sd = by_hand(table, 0.5)
     rate = result.posterior["rate"].values
@@ -69,7 +69,7 @@ def test_in_a_population_it_has_no_spread(table, tmp_path):
         "chains": 16,
         "groups": 2,
         "iterations": 40,
-        "settle": 20,
+        "tune": 20,
         "draws": 20,
         "thin": 1,
         "extend": 0,
@@ -105,4 +105,4 @@ def test_what_does_not_go_together(table):
         Run(lines(), data, Settings(blocks="joint", chains=200))
     with pytest.raises(cl.ProblemError, match="'rate' is shared: covariates shift parameters that differ"):
         lines(covariates={"rate": "size"})
-    assert as_seen(lines(covariates={"start": "size"}), data)[1].constants["size"].shape == (SYSTEMS,)
+    assert align(lines(covariates={"start": "size"}), data)[1].constants["size"].shape == (SYSTEMS,)

@@ -1,12 +1,15 @@
 """Chains in a hopeless corner go on from where another of their group stands; nobody else moves."""
 
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
 
 import closura as cl
 from closura.learning import Run, Settings
-from closura.learning._stuck_chains import rescued
+from closura.learning._stuck_chains import allowed, rescued
+from closura.sampling import Cache
 
 CHAINS, GROUPS, SYSTEMS = 8, 2, 3
 
@@ -32,38 +35,54 @@ def run():
 
 def chains_at(run, loglik):
     """Chains that differ in place and have these log likelihoods; the prior says nothing."""
-    ensemble = run.chains.ensemble
     place = np.arange(CHAINS * GROUPS * SYSTEMS, dtype=np.float32).reshape(GROUPS, CHAINS, SYSTEMS, 1) / 1e3
-    fit = (np.asarray(loglik, np.float32), np.zeros_like(place))
-    return run.chains._replace(ensemble=ensemble._replace(position=place, fit=fit))
+    stats = (np.asarray(loglik, np.float32), np.zeros_like(place))
+    return run.state.chains._replace(theta=place, cache=Cache(stats))
 
 
 def test_who_is_left_behind_goes_on_elsewhere(run):
     loglik = np.zeros((GROUPS, CHAINS, SYSTEMS))
     loglik[0, 2, 1], loglik[1, 5, 0], loglik[1, 6, 0] = -100.0, -np.inf, -np.nan
     before = chains_at(run, loglik)
-    after, count = rescued(run.setup, before, 0)
-    old, new = before.ensemble.position[..., 0], np.asarray(after.ensemble.position)[..., 0]
+    after, count = rescued(run.posterior, before, 0)
+    old, new = before.theta[..., 0], np.asarray(after.theta)[..., 0]
     assert count == 3
     moved = np.argwhere(old != new).tolist()
     assert moved == [[0, 2, 1], [1, 5, 0], [1, 6, 0]]
     for group, chain, system in moved:
         donors = np.delete(old[group, :, system], [chain, *([5, 6] if group else [])])
-        assert new[group, chain, system] in donors
-    assert np.isfinite(np.asarray(after.ensemble.fit[0])).all()
+        assert np.abs(new[group, chain, system] - donors).min() < 0.5  # near one of them
+        assert new[group, chain, system] not in donors
 
 
-@pytest.mark.parametrize("loglik", [-12.0, 0.0])
+@pytest.mark.parametrize("loglik", [2.0 - allowed(1), 0.0])
 def test_who_keeps_up_stays(run, loglik):
     values = np.zeros((GROUPS, CHAINS, SYSTEMS))
     values[0, 0, 0] = loglik
     before = chains_at(run, values)
-    after, count = rescued(run.setup, before, 0)
+    after, count = rescued(run.posterior, before, 0)
     assert count == 0
     assert after is before
+
+
+def test_the_threshold_is_the_one_that_is_documented(run):
+    page = (Path(__file__).parents[2] / "docs" / "decisions.md").read_text("utf-8")
+    assert f"({allowed(1):.0f} for one parameter, {allowed(3):.0f} for three)" in page
+    values = np.zeros((GROUPS, CHAINS, SYSTEMS))
+    values[0, 0, 0] = -allowed(1) - 2.0
+    assert rescued(run.posterior, chains_at(run, values), 0)[1] == 1
 
 
 def test_a_group_without_hope_stays_where_it_is(run):
     values = np.zeros((GROUPS, CHAINS, SYSTEMS))
     values[1, :, 2] = -np.inf
-    assert rescued(run.setup, chains_at(run, values), 0)[1] == 0
+    assert rescued(run.posterior, chains_at(run, values), 0)[1] == 0
+
+
+def test_a_group_with_one_donor_keeps_a_spread(run):
+    """All chains of a group but one are left behind: were they copies of that one, their covariance would be zero."""
+    values = np.full((GROUPS, CHAINS, SYSTEMS), -1e4)
+    values[:, 0] = 0.0
+    after, count = rescued(run.posterior, chains_at(run, values), 0)
+    assert count == GROUPS * (CHAINS - 1) * SYSTEMS
+    assert np.asarray(after.theta).std(axis=1).min() > 1e-3

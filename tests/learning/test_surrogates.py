@@ -6,7 +6,8 @@ import pandas as pd
 import pytest
 
 import closura as cl
-from closura.forward import KINDS
+from closura.equations import unit_scaling
+from closura.forward import SURROGATES
 from closura.laws import prepare
 from closura.learning import Run
 from closura.learning._settings import SettingsError, make_settings
@@ -15,7 +16,7 @@ from closura.runs import collect, restore, store
 
 pytestmark = pytest.mark.usefixtures("hardly_optimised")
 
-SMALL = {"chains": 16, "groups": 2, "iterations": 20, "chunk": 10, "settle": 10, "draws": 5, "thin": 1, "extend": 0}
+SMALL = {"chains": 16, "groups": 2, "iterations": 20, "chunk": 10, "tune": 10, "draws": 5, "thin": 1, "extend": 0}
 SMALL |= {"inner_steps": 2, "batch": 8, "replay": 2, "gradient_chains": 2}
 SIZES = {"basis": {"width": 16, "depth": 2, "rank": 12}, "pinn": {"width": 16, "depth": 2}}
 
@@ -44,13 +45,13 @@ def finished(fleet):
 
 
 @pytest.mark.parametrize(
-    "kind", [pytest.param(kind, marks=pytest.mark.nightly) if kind == "fno-supervised" else kind for kind in KINDS]
+    "kind", [pytest.param(kind, marks=pytest.mark.nightly) if kind == "fno-supervised" else kind for kind in SURROGATES]
 )
 def test_every_surrogate_runs_and_is_spot_checked(fleet, kind):
     run = start(fleet, kind)
-    before = jax.device_get(run.learned.surrogate.weights)
+    before = jax.device_get(run.state.surrogate.weights)
     result = collect(finish(run), fleet[1])
-    after = jax.device_get(run.learned.surrogate.weights)
+    after = jax.device_get(run.state.surrogate.weights)
     assert all(np.any(a != b) for a, b in zip(jax.tree.leaves(before), jax.tree.leaves(after)))
     metrics = result.metrics
     for name in ("surrogate_error", "surrogate_fit_mse", "surrogate_mse", "solver_mse"):
@@ -66,31 +67,31 @@ def test_every_surrogate_runs_and_is_spot_checked(fleet, kind):
 def test_spot_check_is_what_it_says(fleet, finished):
     run = finished
     metrics = collect(run, fleet[1]).metrics
-    laws, solver = prepare(run.laws, run.ranges), run.setup.exact.forward
+    laws, solver = prepare(run.laws, run.state.ranges), run.setup.exact.forward
     theta = np.asarray(fleet[1].theta, np.float32)
-    said = jax.vmap(run.network.states)(theta)[..., 0]
-    solved = jax.vmap(lambda t: solver.solution(t, laws))(theta)[..., 0]
-    truth = {"f": cl.Known(mass_damper.laws["f"]).build(jax.random.key(0), cl.problem.unit_scaling(1))}
-    true = jax.vmap(lambda t: solver.solution(t, truth))(theta)[..., 0]
+    said = jax.vmap(lambda t: run.network.states(t, 0))(theta)[..., 0]
+    solved = jax.vmap(lambda t: solver.solution(t, laws, 0))(theta)[..., 0]
+    truth = {"f": cl.Known(mass_damper.laws["f"]).build(jax.random.key(0), unit_scaling(1))}
+    true = jax.vmap(lambda t: solver.solution(t, truth, 0))(theta)[..., 0]
     assert metrics["surrogate_mse"] == pytest.approx(float(np.mean((said - true) ** 2)), rel=1e-3)
     assert metrics["solver_mse"] == pytest.approx(float(np.mean((solved - true) ** 2)), rel=1e-3)
 
 
 def test_corrected_by_the_solver_draws_are_of_the_exact_posterior(fleet):
     """A surrogate hardly trained, corrected: what each chain holds as exact is the solver's likelihood where it stands."""
-    run = finish(start(fleet, "basis", exact=True, iterations=100))
-    position = run.chains.ensemble.position
+    run = finish(start(fleet, "basis", delayed_acceptance=True, iterations=100))
+    position = run.state.chains.theta
     flat = position.reshape(-1, *position.shape[2:])
-    exact = run.setup.exact.values(flat, prepare(run.laws, run.ranges)).reshape(position.shape[:3])
-    np.testing.assert_allclose(run.chains.ensemble.exact, exact, rtol=1e-3, atol=1e-2)
+    exact = run.setup.exact.values(flat, prepare(run.laws, run.state.ranges)).reshape(position.shape[:3])
+    np.testing.assert_allclose(run.state.chains.cache.exact, exact, rtol=1e-3, atol=1e-2)
     metrics = collect(run, fleet[1]).metrics
     assert 0 < metrics["second_stage_acceptance"] < 1
     assert not any("The surrogate is off from the solver" in line for line in metrics["warnings"])
 
 
 def test_exact_on_the_solver_is_nothing_new(fleet):
-    run = start(fleet, "solver", exact=True, network={})
-    assert run.chains.ensemble.exact is None
+    run = start(fleet, "solver", delayed_acceptance=True, network={})
+    assert run.state.chains.cache.exact is None
 
 
 @pytest.mark.nightly
@@ -145,9 +146,9 @@ def test_the_papers_settings_run(fleet):
     few |= {"network": {"width": 6, "modes": 4, "depth": 2}}
     settings = make_settings({"forward": "fno-supervised", "preset": "paper"} | few)
     run = Run(mass_damper.problem, fleet[0], settings)
-    step = float(np.exp(np.asarray(run.chains.log_step)).max())
+    step = float(np.exp(run.log_steps).max())
     finish(run)
-    assert float(np.exp(np.asarray(run.chains.log_step)).max()) == pytest.approx(step)
+    assert float(np.exp(run.log_steps).max()) == pytest.approx(step)
     assert np.all(np.isfinite(run.theta()))
 
 
@@ -185,9 +186,9 @@ def test_the_law_learns_where_the_solver_fails_at_some_draws(kind):
     run = Run(problem, data, make_settings(settings))
     while run.phase == "learn" and run.diverged is None:
         run.advance()
-    exact = run.setup.exact.values(jax.numpy.asarray(run.some_theta()), prepare(run.laws, run.ranges))
+    exact = run.setup.exact.values(jax.numpy.asarray(run.some_theta()), prepare(run.laws, run.state.ranges))
     assert not np.all(np.isfinite(exact)), "the test needs draws that cannot be solved"
-    assert int(run.learned.law.optimiser.count) == 40
+    assert int(run.state.law.optimiser.count) == 40
 
 
 @pytest.mark.parametrize(

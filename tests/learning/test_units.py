@@ -8,11 +8,11 @@ import pandas as pd
 import pytest
 
 import closura as cl
-from closura.equations import Solver
+from closura.equations import ODESolver
 from closura.equations.elliptic._solver import EllipticSolver
 from closura.learning import Run, Settings
 from closura.learning._hypergradients import begin, improve
-from closura.learning._initialise import pace_of, start_laws
+from closura.learning._initialise import rhs_scale_of, start_laws
 from closura.learning._schedule import make_plan
 
 SMALL = cl.MLP(width=8, depth=2)
@@ -23,7 +23,7 @@ def decay(physics, closure=SMALL, start=10.0, **options) -> cl.ODE:
     return cl.ODE(physics, span=(0.0, 4.0), dt=0.1, closure=closure, observed="u", sigma=0.1, **options)
 
 
-def units(problem, pace=1.0, name="f", solver=Solver):
+def units(problem, pace=1.0, name="f", solver=ODESolver):
     theta = 0.3 * jr.normal(jr.key(1), (4, 8, len(problem.parameters)))
     laws, ranges = start_laws(solver(problem), theta, jr.key(0), pace)
     center, scale, output = (float(jnp.ravel(x)[0]) for x in laws[name].scaling)
@@ -36,7 +36,7 @@ def test_a_law_that_is_all_there_is_gets_its_units_from_the_data():
     data = cl.Observations.from_frame(
         pd.DataFrame({"system": "a", "time": [0.0, 1.0, 4.0], "u": [10.0, 6.0, 2.0]})
     ).matched(("u",), {"time": (0.0, 4.0)}, 0.1)
-    pace = pace_of(problem, data)
+    pace = rhs_scale_of(problem, data)
     assert pace == pytest.approx(2.0)
     _, scale, output, range_ = units(problem, pace)
     assert 1.0 < output < 4.0
@@ -64,7 +64,7 @@ def test_a_coefficient_that_is_all_law_gets_its_units_from_source_and_data():
         closure=cl.MLP(width=8, depth=2, positive=True),
         sigma=1.0,
     )
-    pace = problem.pace(50.0)
+    pace = problem.rhs_scale(50.0)
     assert pace == pytest.approx(1e-9 / (2 * np.pi**2 * 50.0), rel=1e-3)
     _, _, output, range_ = units(problem, pace, solver=EllipticSolver)
     assert 0.3 * pace < output < 3 * pace
@@ -115,7 +115,7 @@ def test_a_law_that_is_all_there_is_can_be_learned():
     times = np.linspace(0.4, 4.0, 10)
     rows = [(f"s{i}", t, 10 * np.exp(-0.4 * k * t) + 0.1 * rng.normal()) for i, k in enumerate(rate) for t in times]
     data = cl.Observations.from_frame(pd.DataFrame(rows, columns=["system", "time", "u"]))
-    run = Run(problem, data, Settings(chains=32, groups=2, iterations=800, settle=40, draws=20, extend=0))
+    run = Run(problem, data, Settings(chains=32, groups=2, iterations=800, tune=40, draws=20, extend=0))
     while not run.finished:
         run.advance()
     mean_k = np.exp(run.theta()[..., 0]).mean((0, 1))
@@ -129,7 +129,7 @@ def test_a_plan_keeps_what_was_asked_for(thin, chunk):
     plan = make_plan(Settings(draws=300, thin=thin, chunk=chunk), numbers=1000)
     assert plan.thin == thin
     assert 300 * thin <= plan.sample <= 1.2 * 300 * thin
-    assert plan.settle >= 2 * plan.sample_chunk
+    assert plan.tune >= 2 * plan.sample_chunk
 
 
 def test_a_plan_of_a_huge_fleet_stores_what_fits():
@@ -142,14 +142,14 @@ def test_learning_that_diverges_steps_back_and_gives_up():
     problem, times = decay(lambda t, s, p, f: (-p.k * s.u - f(s.u),)), [0.5, 1.0, 2.0, 3.0]
     rows = [(name, t, 10 * np.exp(-t)) for name in "ab" for t in times]
     data = cl.Observations.from_frame(pd.DataFrame(rows, columns=["system", "time", "u"]))
-    options = {"chains": 8, "groups": 1, "iterations": 20, "chunk": 10, "settle": 0, "draws": 5}
+    options = {"chains": 8, "groups": 1, "iterations": 20, "chunk": 10, "tune": 0, "draws": 5}
     run = Run(problem, data, Settings(**options, learning_rate=3e38))
-    weights = jax.device_get(run.learned.law.weights)
+    weights = jax.device_get(run.state.law.weights)
     for setbacks in (1, 2, 3):
         assert run.diverged is None
         run.advance()
         assert run.setbacks == setbacks
     assert run.iteration == 0
     assert not run.history
-    jax.tree.map(np.testing.assert_array_equal, jax.device_get(run.learned.law.weights), weights)
+    jax.tree.map(np.testing.assert_array_equal, jax.device_get(run.state.law.weights), weights)
     assert "also with learning rates 0.3 and 0.09 times as large. Lower learning_rate (now 3e+38)" in run.diverged

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from closura.parameters import Gamma, Interval, LogNormal, Normal, Parameters, Positive, Real, TruncatedNormal, Uniform
-from closura.population import Correlated, Diagonal, Effects, Independent, log_prior, population
+from closura.population import Correlated, Diagonal, Effects, Independent, population
 from closura.population._correlation import correlation_factor, inverse_factor
 from closura.population._slice import NUMBERS, slice_draw
 
@@ -44,12 +44,12 @@ def facts(prior, phi):
         named |= {"gamma": (value, 1.5), "gamma^2": (value**2, 3.0)}
     if prior.effects is not None:
         named |= {
-            "slope": (phi.slope, 0.0),
-            "slope^2": (phi.slope**2, prior.effects.variance),
-            "slope mu": (phi.slope[:, 0] * phi.mu[:, 0], 0.0),
+            "slope": (phi.covariate_effect, 0.0),
+            "slope^2": (phi.covariate_effect**2, prior.effects.variance),
+            "slope mu": (phi.covariate_effect[:, 0] * phi.mu[:, 0], 0.0),
         }
-    if prior.bonds:
-        factor = jax.vmap(lambda bond: correlation_factor(bond, 3))(phi.bond)
+    if prior.pairs:
+        factor = jax.vmap(lambda bond: correlation_factor(bond, 3))(phi.correlation)
         r = jnp.stack([(factor @ jnp.swapaxes(factor, 1, 2))[:, i, j] for i, j in ((1, 0), (2, 0), (2, 1))], -1)
         # Every correlation of LKJ(2) in three dimensions is 2 Beta(2.5, 2.5) - 1.
         named |= {"r": (r, 0.0), "r^2": (r**2, 1 / 6), "r^4": (r**4, 3 / 48), "r1 r2": (r[:, 0] * r[:, 1], 0.0)}
@@ -62,11 +62,11 @@ def geweke(prior, wrong=0.0):
 
     def one(phi, key):
         key_theta, key_phi = jr.split(key)
-        theta = jax.vmap(prior.scatter)(phi, jr.normal(key_theta, (CHAINS, SYSTEMS, 3)))
-        phi = jax.vmap(prior.gibbs)(prior.noise(key_phi, CHAINS), theta, phi)
+        theta = jax.vmap(prior.theta_from_normal)(phi, jr.normal(key_theta, (CHAINS, SYSTEMS, 3)))
+        phi = jax.vmap(prior.gibbs)(prior.randomness(key_phi, CHAINS), theta, phi)
         return phi._replace(log_tau=phi.log_tau + wrong), facts(prior, phi)[0]
 
-    start = jax.vmap(prior.draw)(jr.normal(jr.key(0), (CHAINS, 2, 3)))
+    start = jax.vmap(prior.phi_from_normal)(jr.normal(jr.key(0), (CHAINS, 2, 3)))
     end, said = jax.jit(lambda s: jax.lax.scan(one, s, jr.split(jr.key(1), STEPS)))(start)
     said, expected = np.asarray(said, float)[100:], np.asarray(facts(prior, end)[1])
     # Blocks longer than the chains remember are independent.
@@ -121,16 +121,16 @@ def test_correlations():
 @pytest.mark.parametrize("name", POPULATIONS)
 def test_log_prior_is_the_density_of_what_is_scattered(name):
     prior = POPULATIONS[name]
-    phi = prior.draw(jr.normal(jr.key(0), (2, 3)))
+    phi = prior.phi_from_normal(jr.normal(jr.key(0), (2, 3)))
     phi = jax.tree.map(lambda leaf: leaf + 0.4 * jnp.arange(len(leaf)) - 0.2, phi)
     theta = jr.normal(jr.key(1), (SYSTEMS, 3))
-    center = prior.scatter(phi, jnp.zeros((SYSTEMS, 3)))
-    root = np.asarray(jax.jacfwd(lambda n: prior.scatter(phi, jnp.tile(n, (SYSTEMS, 1)))[0])(jnp.zeros(3)))
+    center = prior.theta_from_normal(phi, jnp.zeros((SYSTEMS, 3)))
+    root = np.asarray(jax.jacfwd(lambda n: prior.theta_from_normal(phi, jnp.tile(n, (SYSTEMS, 1)))[0])(jnp.zeros(3)))
     away = np.linalg.solve(root, np.asarray(theta - center).T)
     expected = -0.5 * np.sum(away**2, axis=0) - np.log(abs(np.linalg.det(root))) - 1.5 * np.log(2 * np.pi)
-    value, slope = log_prior(prior, theta, phi)
+    value, slope = prior.log_prior(theta, phi)
     np.testing.assert_allclose(value, expected, rtol=1e-9)
-    np.testing.assert_allclose(slope, jax.grad(lambda t: log_prior(prior, t, phi)[0].sum())(theta), rtol=1e-9)
+    np.testing.assert_allclose(slope, jax.grad(lambda t: prior.log_prior(t, phi)[0].sum())(theta), rtol=1e-9)
 
 
 @pytest.mark.usefixtures("float64")
@@ -154,6 +154,6 @@ def test_a_system_on_its_own_has_the_prior_that_was_stated():
     variance = 1.0 + 0.25  # of a guess: how unsure it is, and a typical spread
     away = np.asarray(theta[:, 4]) - np.log(0.3 / 0.7)
     expected += -0.5 * (away**2 / variance + np.log(2 * np.pi * variance))
-    value, slope = log_prior(alone, theta, ())
+    value, slope = alone.log_prior(theta, ())
     np.testing.assert_allclose(value, expected, rtol=1e-9)
-    np.testing.assert_allclose(slope, jax.grad(lambda t: log_prior(alone, t, ())[0].sum())(theta), rtol=1e-9)
+    np.testing.assert_allclose(slope, jax.grad(lambda t: alone.log_prior(t, ())[0].sum())(theta), rtol=1e-9)

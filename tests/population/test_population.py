@@ -6,7 +6,7 @@ import jax.random as jr
 import numpy as np
 import pytest
 
-from closura.population import Diagonal, draw_log_variance, log_prior, population
+from closura.population import Diagonal, draw_log_variance, population
 from closura.population._population import TRIES
 from closura.problems import mass_damper
 
@@ -60,8 +60,8 @@ def test_log_variance_is_drawn_exactly(squares, count, mean, variance):
 def test_mean_is_conjugate():
     prior = Diagonal(jnp.array([0.3]), jnp.array([0.5]), jnp.array([-1.0]), jnp.array([0.2]))
     theta = jnp.array([[1.0], [1.4], [0.2]])
-    phi = prior.draw(jnp.zeros((2, 1)))._replace(log_tau=jnp.array([-0.7]))
-    noise = jax.vmap(lambda key: prior.noise(key, 1))(jr.split(jr.key(1), DRAWS))
+    phi = prior.phi_from_normal(jnp.zeros((2, 1)))._replace(log_tau=jnp.array([-0.7]))
+    noise = jax.vmap(lambda key: prior.randomness(key, 1))(jr.split(jr.key(1), DRAWS))
     noise = jax.tree.map(lambda a: a[:, 0], noise)
     mu = np.asarray(jax.jit(jax.vmap(lambda n: prior.gibbs(n, theta, phi)))(noise).mu)[:, 0]
     precision = 3 * np.exp(0.7) + 1 / 0.5
@@ -72,16 +72,16 @@ def test_mean_is_conjugate():
 
 def test_log_prior_and_its_gradient():
     prior = population(mass_damper.problem.parameters)
-    phi = prior.draw(jr.normal(jr.key(0), (2, 3)))
+    phi = prior.phi_from_normal(jr.normal(jr.key(0), (2, 3)))
     theta = jr.normal(jr.key(1), (4, 3))
-    value, slope = log_prior(prior, theta, phi)
+    value, slope = prior.log_prior(theta, phi)
     expected = -0.5 * ((theta - phi.mu) ** 2 / jnp.exp(phi.log_tau) + phi.log_tau + jnp.log(2 * jnp.pi)).sum(-1)
     np.testing.assert_allclose(value, expected, rtol=1e-4)
-    np.testing.assert_allclose(slope, jax.grad(lambda t: log_prior(prior, t, phi)[0].sum())(theta), rtol=1e-4)
+    np.testing.assert_allclose(slope, jax.grad(lambda t: prior.log_prior(t, phi)[0].sum())(theta), rtol=1e-4)
 
 
 def test_without_hierarchy_the_prior_is_the_papers():
     fixed = population(mass_damper.problem.parameters, hierarchical=False)
     np.testing.assert_allclose(fixed.mean, [np.log(3), 0.5, 1.0], rtol=1e-5)
     np.testing.assert_allclose(fixed.variance, [0.1 + 0.02, 2.0, 2.0], rtol=1e-5)
-    assert fixed.draw(jnp.zeros((2, 3))) == ()
+    assert fixed.phi_from_normal(jnp.zeros((2, 3))) == ()

@@ -7,7 +7,7 @@ from closura.learning import Run, Settings
 from closura.problems import mass_damper
 from closura.runs import collect
 
-SMALL = {"chains": 32, "iterations": 20, "settle": 0, "draws": 5, "extend": 0, "chunk": 10, "devices": 1}
+SMALL = {"chains": 32, "iterations": 20, "tune": 0, "draws": 5, "extend": 0, "chunk": 10, "devices": 1}
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import types
 
 import jax.numpy as jnp
 import jax.random as jr
@@ -12,17 +13,15 @@ import xarray as xr
 from scipy import stats
 
 import closura as cl
-from closura.diagnose import belongs
-from closura.equations import extended
+from closura.diagnose import membership
 from closura.forward import likelihood
-from closura.learning import Stored, infer_newcomers
-from closura.learning._newcomers import _among_members
-from closura.population import population
+from closura.population import Empirical, PopulationDraws, population
 from closura.predict import Fleet
 from closura.predict._forecast import noise_sizes
+from closura.predict._infer import infer
 from closura.predict._new_systems import matched
 from closura.runs import save
-from closura.sampling import init
+from closura.sampling import Chains, MultiTry, Posterior
 
 pytestmark = [pytest.mark.xdist_group("predict"), pytest.mark.usefixtures("hardly_optimised")]
 
@@ -87,9 +86,9 @@ def test_posterior_is_the_mixture_over_stored_draws():
     weights = np.array(weights) / np.sum(weights)
     whites = np.eye(2) / np.sqrt(VARIANCES)[:, None, None]
     parts = MEANS[:, None], whites, np.log(SIGMAS)[:, None]
-    stored = Stored(*(jnp.asarray(part, float) for part in parts))
+    stored = PopulationDraws(*(jnp.asarray(part, float) for part in parts))
     target = likelihood(problem, matched(problem, newcomer(value)))
-    draws = infer_newcomers(target, target.model({}), stored, population(problem.parameters, False))
+    draws = infer(target, {}, stored, population(problem.parameters, False))
     theta = draws.theta[:, 0].astype(float)
     mean, square = np.einsum("s,sp->p", weights, means), np.einsum("s,spq->pq", weights, squares)
     sd = np.sqrt(np.diag(square) - mean**2)
@@ -107,12 +106,15 @@ def test_fresh_members_keep_the_posterior():
     theta = np.random.default_rng(0).multivariate_normal(mean, cov, 4000)
     target, stored = (
         likelihood(problem, matched(problem, newcomer(value))),
-        Stored(jnp.zeros((1, 1, 2)), jnp.eye(2)[None], None),
+        PopulationDraws(jnp.zeros((1, 1, 2)), jnp.eye(2)[None], None),
     )
-    before = init(jnp.asarray(theta[None, :, None], float), lambda t: target.evaluate(t, {}))
-    wide, keys, which = population(problem.parameters, False), jr.split(jr.key(0), 1), jnp.zeros((1, 4000, 1), int)
-    after = _among_members(target, {}, stored, wide, keys, before, which, 15)[0].position[0, :, 0]
-    assert np.mean(np.asarray(after) != np.asarray(before.position[0, :, 0])) > 0.4
+    prior = Empirical(stored, population(problem.parameters, False))
+    posterior = Posterior(target, target, prior, None, {}, {}, {})
+    which = jnp.zeros((1, 4000, 1), int)
+    before = posterior.refresh(Chains(jnp.asarray(theta[None, :, None], float), which))
+    moved, _ = MultiTry(tries=15).step(jr.split(jr.key(0), 1), before, (), posterior)
+    after = moved.theta[0, :, 0]
+    assert np.mean(np.asarray(after) != np.asarray(before.theta[0, :, 0])) > 0.4
     np.testing.assert_allclose(np.mean(after, axis=0), mean, atol=0.04)
     np.testing.assert_allclose(np.cov(np.asarray(after, float).T), cov, atol=0.1 * cov.max())
 
@@ -154,7 +156,8 @@ def test_correlations_of_the_population_are_kept():
     stored = fitted.stored(fitted.data)
     lower = np.linalg.inv(np.asarray(stored.white[0], float))
     np.testing.assert_allclose(lower @ lower.T, both * [[0.25, 0.5], [0.5, 1.0]], rtol=1e-4)
-    assert float(stored.log_prior(jnp.zeros((2, 2)), jnp.zeros(2, int))[0][0]) == pytest.approx(
+    prior = Empirical(stored, population(fitted.problem.parameters, False))
+    assert float(prior.log_prior(jnp.zeros((2, 2)), jnp.zeros(2, int))[0][0]) == pytest.approx(
         stats.multivariate_normal([1.0, 0.5], lower @ lower.T).logpdf([0.0, 0.0]) + np.log(2 * np.pi), rel=1e-4
     )
 
@@ -167,14 +170,14 @@ def test_conflict_is_the_chi_square_of_node_splitting():
     problem, sigma, tau = line(0.4), 0.4, np.array([0.5, 0.3])
     value = np.array([1.5, 2.0, 2.4])
     target = likelihood(problem, matched(problem, newcomer(value)))
-    stored = Stored(jnp.zeros((1, 1, 2)), jnp.diag(jnp.asarray(1 / np.sqrt(tau), float))[None], None)
-    found = belongs(target, target.model({}), stored, jnp.zeros((1, 2)))
+    stored = PopulationDraws(jnp.zeros((1, 1, 2)), jnp.diag(jnp.asarray(1 / np.sqrt(tau), float))[None], None)
+    found = membership(target, target.model({}), stored, jnp.zeros((1, 2)))
     own = np.linalg.inv(DESIGN.T @ DESIGN / sigma**2)
     estimate = own @ DESIGN.T @ value / sigma**2
     apart = estimate @ np.linalg.inv(own + np.diag(tau)) @ estimate
     rest = np.sum((value - DESIGN @ estimate) ** 2) / sigma**2
     assert found.conflict[0] == pytest.approx(apart, rel=0.01)
-    assert found.misfit[0] == pytest.approx(rest, abs=0.01)
+    assert found.chi_square[0] == pytest.approx(rest, abs=0.01)
     assert found.conflict_p[0] == pytest.approx(stats.chi2.sf(apart, 2), abs=0.06)
     assert found.misfit_p[0] == pytest.approx(stats.chi2.sf(rest, 1), abs=0.06)
 
@@ -190,7 +193,7 @@ def test_members_are_rarely_turned_away(count):
     value = theta @ DESIGN[:count].T + 0.3 * random.normal(size=(200, count))
     data = matched(problem, pd.concat([newcomer(v, f"m{k}") for k, v in enumerate(value)]))
     target = likelihood(problem, data)
-    found = belongs(target, target.model({}), fitted.stored(data), jnp.asarray(theta, float))
+    found = membership(target, target.model({}), fitted.stored(data), jnp.asarray(theta, float))
     assert np.count_nonzero(found.conflict_p < 0.01) <= 8  # two expected: more is one chance in four thousand
     assert 0.03 < np.mean(found.conflict_p < 0.1) < 0.18
     assert 0.35 < np.mean(found.conflict_p < 0.5) < 0.65
@@ -267,8 +270,11 @@ def test_noise_of_a_measurement_is_what_is_known_best():
     np.testing.assert_allclose(noise_sizes(fitted, none, fitted.log_sigma[:, None]), 0.7)
     np.testing.assert_allclose(noise_sizes(fitted, none, None), 0.7)
     np.testing.assert_allclose(noise_sizes(fitted, own, None), 0.1)
-    stated = fleet(line(0.3), [[2.0, 0.0]], [[1.0, 1.0]])
-    np.testing.assert_allclose(noise_sizes(stated, matched(line(0.3), newcomer([2.0])), None), 0.3)
+    for known in (0.3, types.MappingProxyType({"u": 0.3})):  # any mapping
+        stated = fleet(line(known), [[2.0, 0.0]], [[1.0, 1.0]])
+        none = dataclasses.replace(stated.data, sigma=np.full_like(stated.data.sigma, np.nan))
+        silent = dataclasses.replace(stated, data=none)
+        np.testing.assert_allclose(noise_sizes(silent, none, None), 0.3)
 
 
 def test_evolution_goes_on_in_the_same_steps():
@@ -282,12 +288,12 @@ def test_evolution_goes_on_in_the_same_steps():
         parameters={"d": cl.Positive(guess=0.1)},
         sigma=0.02,
     )
-    longer = extended(rods, 0.31)
+    longer = rods.extended(0.31)
     assert longer.span == (0.0, pytest.approx(0.35))
     assert longer.snapshots == 7
     assert longer.dt == pytest.approx(rods.dt)
     assert longer.with_closure({}).span == longer.span
-    assert extended(rods, 0.2) is rods
+    assert rods.extended(0.2) is rods
 
 
 def test_laws_are_not_trusted_beyond_their_support(result, monkeypatch):

@@ -10,9 +10,10 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
+from targets import ByHand
 
 from closura.population import Diagonal, Independent
-from closura.sampling import BLOCKS, Ensemble, step
+from closura.sampling import Cache, Chains, JointBlock, Mala, PopulationGibbs, SystemBlocks, init_all, sweep
 
 SYSTEMS, PARAMETERS, OBSERVED, SIGMA = 3, 2, 2, 0.7
 DESIGN = jnp.array([[1.0, 0.4], [-0.3, 0.8]])
@@ -22,64 +23,54 @@ HIERARCHY = Diagonal(
 FIXED = Independent(HIERARCHY.mean, HIERARCHY.mean_variance + jnp.exp(HIERARCHY.log_variance))
 
 
-class Linear:
-    """A stand-in for `Likelihood`: y_k = DESIGN theta_k + noise, with a data set for every chain."""
-
-    def __init__(self, y):
-        self.y = y
-
-    def values(self, theta, model):
-        return self.evaluate(theta, model)[0]
-
-    def evaluate(self, theta, model):
-        residual = self.y - theta @ DESIGN.T
-        return -0.5 * jnp.sum(residual**2, -1) / SIGMA**2, residual @ DESIGN / SIGMA**2
-
-
 def draw_prior(population, key, shape):
     key_phi, key_theta = jr.split(key)
-    phi = jax.vmap(jax.vmap(population.draw))(jr.normal(key_phi, (*shape, 2, PARAMETERS)))
-    return jax.vmap(jax.vmap(population.scatter))(phi, jr.normal(key_theta, (*shape, SYSTEMS, PARAMETERS))), phi
-
-
-def flat(a):
-    """(group, chain, ...) to (chain, ...)."""
-    return a.reshape(-1, *a.shape[2:])
+    phi = jax.vmap(jax.vmap(population.phi_from_normal))(jr.normal(key_phi, (*shape, 2, PARAMETERS)))
+    return jax.vmap(jax.vmap(population.theta_from_normal))(
+        phi, jr.normal(key_theta, (*shape, SYSTEMS, PARAMETERS))
+    ), phi
 
 
 def observe(key, theta):
     return theta @ DESIGN.T + SIGMA * jr.normal(key, (*theta.shape[:-1], OBSERVED))
 
 
+class Linear(ByHand):
+    """y_k = DESIGN theta_k + noise, with a data set for every chain. Data are the chains' law: they ride along with halves."""
+
+    def __init__(self, population):
+        super().__init__(evaluate=None)
+        self.population = population
+
+    def refresh(self, chains):
+        residual = chains.law - chains.theta @ DESIGN.T
+        stats = -0.5 * jnp.sum(residual**2, -1) / SIGMA**2, residual @ DESIGN / SIGMA**2
+        return chains._replace(cache=Cache(stats))
+
+    def log_prior(self, chains):
+        return jax.vmap(jax.vmap(self.population.log_prior))(chains.theta, chains.phi)
+
+
+def kernels_for(kind, population, covariance):
+    if kind == "system":
+        return [Mala(SystemBlocks(), covariance, step_size=0.5), PopulationGibbs()]
+    return [Mala(JointBlock(SYSTEMS, PARAMETERS, population.hierarchical), covariance, step_size=0.18)]
+
+
 def geweke(kind, population, covariance, *, groups, chains, steps, break_gibbs=False):
-    blocks = BLOCKS[kind](population, SYSTEMS)
     key_prior, key_y, key_run = jr.split(jr.key(7), 3)
     theta, phi = draw_prior(population, key_prior, (groups, chains))
-    position, phi = blocks.pack(theta, phi)
-    log_step = jnp.full((groups, position.shape[2]), -0.7 if kind == "system" else -1.7)
+    kernels, target = kernels_for(kind, population, covariance), Linear(population)
 
-    def one(carry, key):
-        position, phi, y = carry
-        key_move, key_phi, key_y = jr.split(key, 3)
-
-        def everything(x, carried):
-            """Log posterior of chains with their own data. The data ride along with phi, so that halves keep theirs."""
-            phi, y = carried
-            loglik, score = blocks.evaluate(Linear(flat(y)), {}, flat(x))
-            log_prior, slope = blocks.prior(x, phi)
-            return log_prior + loglik.reshape(x.shape[:3]), slope + score.reshape(x.shape)
-
-        nothing = lambda x: (jnp.zeros(x.shape[:2]), jnp.zeros_like(x))  # noqa: E731
-        blank = Ensemble(position, (jnp.zeros(position.shape[:3]), jnp.zeros_like(position)))
-        keys = jr.split(key_move, groups)
-        ensemble, info = step(keys, blank, (phi, y), log_step, None, nothing, everything, covariance=covariance)
-        phi = blocks.gibbs(jr.split(key_phi, groups), ensemble.position, phi)
-        theta, full_phi = blocks.unpack(ensemble.position, phi)
+    def one(state, key):
+        key_move, key_y = jr.split(key)
+        state, _, info = sweep(kernels, jr.split(key_move, groups), target.refresh(state), tuning, target)
+        theta, phi = state.theta, state.phi
         if break_gibbs:
             phi = phi._replace(log_tau=phi.log_tau + 0.02)
         tested = [theta.mean(axis=(1, 2)), (theta**2).mean(axis=(1, 2))]
         if population.hierarchical:
-            mu, log_tau = full_phi[:2]
+            mu, log_tau = phi[:2]
             tested += [
                 mu.mean(1),
                 (mu**2).mean(1),
@@ -87,12 +78,11 @@ def geweke(kind, population, covariance, *, groups, chains, steps, break_gibbs=F
                 (log_tau**2).mean(1),
                 jnp.mean(mu * log_tau, axis=1),
             ]
-        return (ensemble.position, phi, observe(key_y, theta)), (
-            jnp.concatenate(tested, -1),
-            jnp.mean(info.acceptance),
-        )
+        state = state._replace(phi=phi, law=observe(key_y, theta))
+        return state, (jnp.concatenate(tested, -1), jnp.mean(info.acceptance))
 
-    start = (position, phi, observe(key_y, theta))
+    start = target.refresh(Chains(theta, phi, law=observe(key_y, theta)))
+    tuning = init_all(kernels, start)
     _, (series, acceptance) = jax.jit(lambda c, k: jax.lax.scan(one, c, jr.split(k, steps)))(start, key_run)
     assert 0.3 < float(acceptance.mean()) < 0.95
     return np.asarray(series, np.float64)
@@ -122,7 +112,7 @@ def z_scores(series, truth):
     "population", [pytest.param(HIERARCHY, id="hierarchy"), pytest.param(FIXED, id="fixed", marks=pytest.mark.nightly)]
 )
 def test_the_prior_is_kept(kind, population):
-    chains = 6 if kind == "system" else 2 * (BLOCKS[kind].dimension(SYSTEMS, PARAMETERS, population.hierarchical) + 2)
+    chains = 6 if kind == "system" else 2 * (JointBlock.dimension(SYSTEMS, PARAMETERS, population.hierarchical) + 2)
     series = geweke(kind, population, "halves", groups=200, chains=chains, steps=1500 if kind == "system" else 800)
     z, error = z_scores(series, expected(population))
     # First moments of theta are known to about 1 %: an error of 4 % would show.

@@ -5,8 +5,9 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
+from targets import ByHand
 
-from closura.sampling import Ensemble, cholesky, ensemble_covariance, init, step
+from closura.sampling import Mala, MalaTuning, SystemBlocks, cholesky, ensemble_covariance
 
 PRECISION = jnp.array([[2.0, 0.9], [0.9, 1.0]])
 MEAN = jnp.array([0.5, -1.0])
@@ -51,27 +52,20 @@ def moments(
     spread = jnp.linalg.cholesky(jnp.asarray(COVARIANCE))
     position = MEAN + jr.normal(key_start, (groups, chains, blocks, 2)) @ spread.T
     factor = jnp.broadcast_to(jnp.array([[0.9, 0.0], [-0.3, 0.7]]), (groups, blocks, 2, 2))
-    steps_size = jnp.full((groups, blocks), log_step)
+    target = ByHand(evaluate, prior, correct)
+    kernel, tuning = (
+        Mala(SystemBlocks(), covariance, metropolis=metropolis),
+        MalaTuning(jnp.full((groups, blocks), log_step), factor),
+    )
 
-    def one(state: Ensemble, key):
-        state, info = step(
-            jr.split(key, groups),
-            state,
-            (),
-            steps_size,
-            factor,
-            evaluate,
-            prior,
-            covariance=covariance,
-            metropolis=metropolis,
-            correct=correct,
-        )
-        away = state.position - MEAN
+    def one(state, key):
+        state, info = kernel.step(jr.split(key, groups), state, tuning, target)
+        away = state.theta - MEAN
         second = jnp.einsum("gcbi,gcbj->gij", away, away) / (chains * blocks)
         return state, (jnp.mean(away, axis=(1, 2)), second, jnp.mean(info.acceptance))
 
     def run(position, key):
-        _, (first, second, acceptance) = jax.lax.scan(one, init(position, evaluate, correct), jr.split(key, steps))
+        _, (first, second, acceptance) = jax.lax.scan(one, target.start(position), jr.split(key, steps))
         return first.mean(0), second.mean(0), acceptance.mean()
 
     first, second, acceptance = jax.jit(run)(position, key_run)
@@ -112,11 +106,12 @@ def test_a_surrogate_corrected_by_the_exact_likelihood_is_exact(covariance, bloc
 
 def test_a_corrected_chain_leaves_a_start_the_surrogate_cannot_see():
     position = jr.normal(jr.key(0), (2, 8, 1, 2))
-    start = init(position, surrogate, exactly)
-    blind = start._replace(fit=(jnp.full_like(start.fit[0], -jnp.inf), start.fit[1]))
-    keys = jr.split(jr.key(1), 2)
-    moved, info = step(keys, blind, (), jnp.full((2, 1), -2.0), None, surrogate, prior, correct=exactly)
-    assert float(jnp.mean(jnp.isfinite(moved.fit[0]))) > 0.5
+    target, kernel = ByHand(surrogate, prior, exactly), Mala(SystemBlocks(), step_size=0.14)
+    start = target.start(position)
+    value, gradient = start.cache.stats
+    blind = start._replace(cache=start.cache._replace(stats=(jnp.full_like(value, -jnp.inf), gradient)))
+    moved, info = kernel.step(jr.split(jr.key(1), 2), blind, kernel.init(blind), target)
+    assert float(jnp.mean(jnp.isfinite(moved.cache.stats[0]))) > 0.5
     assert float(jnp.nanmin(info.second)) > 0
 
 
@@ -142,15 +137,16 @@ def test_tempered_target_is_flatter():
     """temperature multiplies the likelihood only: with weight 0 the prior alone is sampled, twice as wide."""
     groups, chains = 300, 8
     position = MEAN + jr.normal(jr.key(0), (groups, chains, 1, 2)) @ jnp.linalg.cholesky(2 * jnp.asarray(COVARIANCE)).T
-    log_step = jnp.zeros((groups, 1))
+    target, kernel = ByHand(likelihood, prior, temperature=0.0), Mala(SystemBlocks(), step_size=1.0)
+    start = target.start(position)
+    tuning = kernel.init(start)
 
     def one(state, key):
-        keys = jr.split(key, groups)
-        state, _ = step(keys, state, (), log_step, None, likelihood, prior, temperature=0.0, covariance="halves")
-        away = state.position - MEAN
+        state, _ = kernel.step(jr.split(key, groups), state, tuning, target)
+        away = state.theta - MEAN
         return state, jnp.einsum("gcbi,gcbj->gij", away, away) / chains
 
-    _, second = jax.jit(lambda p, k: jax.lax.scan(one, init(p, likelihood), jr.split(k, 600)))(position, jr.key(2))
+    _, second = jax.jit(lambda state, k: jax.lax.scan(one, state, jr.split(k, 600)))(start, jr.key(2))
     per_group = np.asarray(second).mean(0)[:, 0, 0]
     z = (per_group.mean() - 2 * COVARIANCE[0, 0]) / (per_group.std(ddof=1) / np.sqrt(groups))
     assert abs(z) < 4
@@ -165,13 +161,14 @@ def test_non_finite_proposals_are_rejections():
         return jnp.where(out, -jnp.inf, loglik), jnp.where(out[..., None], 0.0, score)
 
     position = MEAN + jnp.array([-1.0, 0.0]) + 0.1 * jr.normal(jr.key(0), (2, 8, 1, 2))
-    state, tried = init(position, walled), 0
-    advance = jax.jit(lambda key, state: step(jr.split(key, 2), state, (), jnp.zeros((2, 1)), None, walled, prior))
+    target, kernel, tried = ByHand(walled, prior), Mala(SystemBlocks(), step_size=1.0), 0
+    state = target.start(position)
+    advance = jax.jit(lambda key, state: kernel.step(jr.split(key, 2), state, kernel.init(state), target))
     for key in jr.split(jr.key(3), 60):
         state, info = advance(key, state)
         tried += int(jnp.sum(~info.finite))
-        assert bool(jnp.all(state.position[..., 0] <= 0.6))
-        assert bool(jnp.all(jnp.isfinite(state.fit[0])))
+        assert bool(jnp.all(state.theta[..., 0] <= 0.6))
+        assert bool(jnp.all(jnp.isfinite(state.cache.stats[0])))
     assert tried > 10
 
 
@@ -183,13 +180,12 @@ def test_a_start_that_is_not_finite_heals():
 
     position = MEAN + 0.5 * jr.normal(jr.key(0), (1, 8, 1, 2))
     position = position.at[0, 0, 0, 0].set(4.0)
-    state = init(position, broken_at_start)
-    advance = jax.jit(
-        lambda key, state: step(jr.split(key, 1), state, (), jnp.zeros((1, 1)), None, broken_at_start, prior)
-    )
+    target, kernel = ByHand(broken_at_start, prior), Mala(SystemBlocks(), step_size=1.0)
+    state = target.start(position)
+    advance = jax.jit(lambda key, state: kernel.step(jr.split(key, 1), state, kernel.init(state), target))
     for key in jr.split(jr.key(3), 200):
         state, _ = advance(key, state)
-    assert bool(jnp.all(jnp.isfinite(state.fit[0])))
+    assert bool(jnp.all(jnp.isfinite(state.cache.stats[0])))
 
 
 def test_one_evaluation_a_step():
@@ -200,10 +196,11 @@ def test_one_evaluation_a_step():
         evaluated.append(x.shape[0])
         return likelihood(x)
 
-    state = init(MEAN + jr.normal(jr.key(0), (2, 8, 1, 2)), likelihood)
+    state, target = ByHand(likelihood).start(MEAN + jr.normal(jr.key(0), (2, 8, 1, 2))), ByHand(counting, prior)
     for covariance, rows in (("frozen", 16), ("self", 16), ("halves", 8)):
         evaluated.clear()
-        step(jr.split(jr.key(1), 2), state, (), jnp.zeros((2, 1)), None, counting, prior, covariance=covariance)
+        kernel = Mala(SystemBlocks(), covariance)
+        kernel.step(jr.split(jr.key(1), 2), state, kernel.init(state), target)
         # The halves take turns in a scan, whose body is traced once (with one more look at its types).
         assert set(evaluated) == {rows}
         assert len(evaluated) <= 2

@@ -5,8 +5,9 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
+from targets import ByHand
 
-from closura.sampling import init, jump, renew, step
+from closura.sampling import DifferentialEvolution, Mala, MalaTuning, MultiTry, SystemBlocks
 
 SPREAD = jnp.array([0.3, 0.5])
 WELLS, HEAVIER = jnp.array([[-2.0, 1.0], [2.0, 0.0]]), 0.7  # of the first; the second block has it the other way round
@@ -25,10 +26,6 @@ def both(x):
     return value, slope
 
 
-def flat(x, phi):
-    return jnp.zeros(x.shape[:3]), jnp.zeros_like(x)
-
-
 def tilted(x):
     """A surrogate that prefers the wrong well."""
     value, slope = both(x)
@@ -37,8 +34,8 @@ def tilted(x):
 
 def in_first(state):
     """Per group: the share of chains in the first well, and their mean square there."""
-    inside = state.position[..., 0] < 0
-    square = jnp.mean(((state.position - WELLS[0]) / SPREAD) ** 2, axis=1, where=inside[..., None])
+    inside = state.theta[..., 0] < 0
+    square = jnp.mean(((state.theta - WELLS[0]) / SPREAD) ** 2, axis=1, where=inside[..., None])
     return jnp.mean(inside, axis=1), square
 
 
@@ -54,18 +51,18 @@ def run(jumps, share, evaluate=both, correct=None, groups=100, chains=16, steps=
     centre = jnp.where(first[..., None], WELLS[0], WELLS[1])
     position = centre + SPREAD * jr.normal(jr.key(1), centre.shape)
     factor = jnp.broadcast_to(jnp.diag(SPREAD), (groups, 2, 2, 2))
+    target, mala = ByHand(evaluate, exact=correct), Mala(SystemBlocks(), "frozen")
+    tuning = MalaTuning(jnp.full((groups, 2), -0.7), factor)
 
     def one(state, key):
         keys = jr.split(key, groups)
-        state, _ = step(
-            keys, state, (), jnp.full((groups, 2), -0.7), factor, evaluate, flat, covariance="frozen", correct=correct
-        )
+        state, _ = mala.step(keys, state, tuning, target)
         if jumps:
             keys = jax.vmap(lambda k: jr.fold_in(k, 1))(keys)
-            state, _ = jump(keys, state, (), evaluate, flat, correct=correct)
+            state, _ = DifferentialEvolution().step(keys, state, (), target)
         return state, in_first(state)
 
-    return after(one, init(position, evaluate, correct), steps)
+    return after(one, target.start(position), steps)
 
 
 def z_score(numbers, truth):
@@ -112,19 +109,13 @@ def test_fresh_members_find_the_solution_nobody_is_in(evaluate, correct):
     groups, chains, steps = 100, 8, 400
     position = WELLS[1] + SPREAD * jr.normal(jr.key(1), (groups, chains, 2, 2))
 
+    target = ByHand(evaluate, prior, correct, members=lambda phi, normal, uniform: {"theta": SCALE * normal})
+
     def one(state, key):
-        state, _ = renew(
-            jr.split(key, groups),
-            state,
-            jnp.zeros((groups, chains)),
-            evaluate,
-            lambda phi, normal: SCALE * normal,
-            lambda x: evaluate(x)[0],
-            correct=correct,
-        )
+        state, _ = MultiTry().step(jr.split(key, groups), state, (), target)
         return state, in_first(state)
 
-    inside, square = after(one, init(position, evaluate, correct), steps)
+    inside, square = after(one, target.start(position, jnp.zeros((groups, chains))), steps)
     assert np.all(inside.std(axis=0, ddof=1) / np.sqrt(groups) < 0.01)
     assert np.abs(z_score(inside, np.array([HEAVIER, 1 - HEAVIER]))).max() < 4
     assert np.abs(z_score(square, 1.0)).max() < 4
@@ -138,9 +129,10 @@ def test_without_jumps_they_stay_where_they_began():
 def test_a_jump_only_goes_by_differences_of_the_other_half():
     position = jr.normal(jr.key(0), (1, 6, 1, 2))
     everywhere = lambda x: (jnp.zeros(x.shape[:2]), jnp.zeros_like(x))  # noqa: E731
-    moved, info = jump(jr.split(jr.key(1), 1), init(position, everywhere), (), everywhere, flat)
+    target = ByHand(everywhere)
+    moved, info = DifferentialEvolution().step(jr.split(jr.key(1), 1), target.start(position), (), target)
     assert float(info.acceptance.min()) == 1
-    before, after = np.asarray(position)[0, :, 0], np.asarray(moved.position)[0, :, 0]
+    before, after = np.asarray(position)[0, :, 0], np.asarray(moved.theta)[0, :, 0]
     differences = (before[3:, None] - before[None, 3:]).reshape(-1, 2)
     for went in after[:3] - before[:3]:
         assert np.abs(differences - went).max(axis=1).min() < 1e-5

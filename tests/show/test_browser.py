@@ -123,7 +123,13 @@ def renamed(view):
 
 def with_surrogate(view):
     losses = np.where(view.history["phase"] == "warm-up", np.exp(-view.history["iteration"] / 99), np.nan)
-    return replace(view, surrogate_fit=view.fit_mean + 0.1, history=view.history.assign(surrogate_loss=losses))
+    apart = np.full_like(view.fit_mean, 0.1 / 0.15)
+    return replace(
+        view,
+        surrogate_fit=view.fit_mean + 0.1,
+        surrogate_apart=apart,
+        history=view.history.assign(surrogate_loss=losses),
+    )
 
 
 def edged(view):
@@ -283,8 +289,11 @@ def test_draws_of_the_population_can_be_chosen(view, tmp_path):
     probe = """
     const labels = () => all("#draws svg[role=img]").map((node) => node.getAttribute("aria-label")), before = labels();
     one("#of").value = "mean μ"; tell(one("#of"), "change");
-    return { before, after: labels() };"""
+    const after = labels();
+    one("#of").value = "correlations"; tell(one("#of"), "change");
+    return { before, after, pairs: labels() };"""
     seen, _ = opened(view, tmp_path, probe)
+    assert seen["pairs"][0] == "draws of log k and u0, population, correlations"
     assert seen["before"][:3] == [f"{kind} of log k, unit 01" for kind in ("draws", "posterior", "ranks")]
     assert seen["after"][:2] == [f"{kind} of log k, population, mean μ" for kind in ("draws", "posterior")]
 
@@ -315,11 +324,13 @@ def test_key_figures_are_explained_on_a_phone(view, tmp_path):
 
 @pytest.mark.nightly
 def test_no_line_of_the_verdict_ends_within_an_option(view, tmp_path):
-    lines = [f"{'so ' * count}raise --iterations (now 3), or `closura resume --exact`." for count in range(30)]
+    lines = [
+        f"{'so ' * count}raise --iterations (now 3), or `closura resume --delayed-acceptance`." for count in range(30)
+    ]
     probe = """
     return { heights: all(".verdict .whole").map((node) => node.getClientRects().length), words: one(".verdict li").textContent,
       code: one(".verdict code").textContent };"""
     seen, _ = opened(replace(view, verdict=["Not converged.", *lines]), tmp_path, probe)
     assert seen["heights"] == [1] * 60
     assert seen["words"] == lines[0].replace("`", "")
-    assert seen["code"] == "closura resume --exact"
+    assert seen["code"] == "closura resume --delayed-acceptance"

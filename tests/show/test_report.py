@@ -160,8 +160,9 @@ def test_fields_are_embedded_on_their_grid(view, tmp_path):
 
 def test_surrogate_error_is_in_units_of_the_noise(view, tmp_path):
     assert embedded(report_of(view, tmp_path))["surrogate"] is None
-    data = embedded(report_of(replace(view, surrogate_fit=view.fit_mean + 0.3), tmp_path))
+    data = embedded(report_of(replace(view, surrogate_apart=np.full_like(view.fit_mean, 2.0)), tmp_path))
     np.testing.assert_allclose(unpacked(data["surrogate"]["size"]), 2.0, rtol=1e-4)
+    assert data["surrogate"]["apart"]["of"][:2] == [len(view.systems), len(view.quantities)]
 
 
 def test_noise_of_logarithms_is_told_as_such(view, tmp_path):
@@ -171,9 +172,8 @@ def test_noise_of_logarithms_is_told_as_such(view, tmp_path):
     np.testing.assert_allclose(unpacked(seen["high"]), mine["value"] * np.exp(0.15), rtol=1e-3, atol=1e-3)
     assert "standard deviation of its logarithm" in html
     assert "of its logarithm" not in report_of(view, tmp_path)
-    made = log_normal(replace(view, surrogate_fit=None))
-    data = embedded(report_of(replace(made, surrogate_fit=made.fit_mean * np.exp(0.3)), tmp_path))
-    np.testing.assert_allclose(unpacked(data["surrogate"]["size"]), 2.0, rtol=1e-4)
+    assert embedded(html)["bars"] == {"name": "data ± σ of the logarithm", "symmetric": False}
+    assert embedded(report_of(view, tmp_path))["bars"] == {"name": "data ± σ", "symmetric": True}
 
 
 def test_iterations_count_from_one(view, tmp_path):

@@ -8,7 +8,7 @@ import pytest
 from sizes import LAW, RUN, SYSTEMS
 
 import closura as cl
-from closura.learning.algorithm import Log
+from closura.learning._setup import Log
 from closura.problems import mass_damper
 
 pytestmark = [pytest.mark.usefixtures("hardly_optimised"), pytest.mark.xdist_group("track")]

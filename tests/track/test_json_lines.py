@@ -60,7 +60,7 @@ def test_a_killed_process_leaves_no_trace(tmp_path, chunk, more):
     again = JsonLines(tmp_path / "history.jsonl")
     again.follow(history)
     assert [row["iteration"] for row in read(again.path)] == list(range(6))
-    again.follow([*history, chunk(6, "settle")])
+    again.follow([*history, chunk(6, "tune")])
     assert [row["iteration"] for row in read(again.path)] == list(range(9))
 
 

@@ -10,8 +10,7 @@ import pandas as pd
 
 from ..data import DataError, Observations, read_table
 from ..diagnose import Truth
-from ..equations import Problem, ProblemError, as_seen
-from ..laws import MLP
+from ..equations import Equation, ProblemError, align
 from ..problems import BuiltIn
 from ..runs import FolderError, write_whole
 from ._options import Context, UsageError, built_in
@@ -21,7 +20,7 @@ SIMULATED = ("data.csv", "truth.csv", "truth.json")
 
 
 class Task(NamedTuple):
-    problem: Problem
+    problem: Equation
     data: Observations
     truth: Truth | None
     context: dict[str, Any]
@@ -36,7 +35,7 @@ def load_task(context: Context, resumed: Path | None = None) -> Task:
     return _measured(context, problem, known, resumed)
 
 
-def load_problem(context: Context, resumed: Path | None = None) -> tuple[Problem, BuiltIn | None, Context]:
+def load_problem(context: Context, resumed: Path | None = None) -> tuple[Equation, BuiltIn | None, Context]:
     """The problem that a context names, what else is known of it if it is built in, and the context with a full path."""
     if not context.problem:
         raise UsageError("name a problem: `closura fit mass-damper`, or a Python file that defines `problem`")
@@ -56,12 +55,12 @@ def load_problem(context: Context, resumed: Path | None = None) -> tuple[Problem
     return problem, known, context
 
 
-def _with_law(problem: Problem, options: dict[str, Any]) -> Problem:
+def _with_law(problem: Equation, options: dict[str, Any]) -> Equation:
     """The problem with every law it learns changed in this way."""
-    learned = [name for name, spec in problem.closures.items() if isinstance(spec, MLP)]
+    learned = [name for name, spec in problem.closures.items() if spec.trainable]
     if not learned:
         raise UsageError("law= changes a law that is learned, and here there is none; drop it")
-    known = [field.name for field in dataclasses.fields(MLP)]
+    known = [field.name for field in dataclasses.fields(problem.closures[learned[0]])]
     wrong = [name for name in options if name not in known]
     if wrong:
         raise UsageError(f"a law has no {', '.join(wrong)}; it has {', '.join(known)}")
@@ -75,7 +74,7 @@ def _with_law(problem: Problem, options: dict[str, Any]) -> Problem:
     return problem.with_closure(changed["f"] if problem.single else changed)
 
 
-def _synthetic(context: Context, problem: Problem, known: BuiltIn | None) -> Task:
+def _synthetic(context: Context, problem: Equation, known: BuiltIn | None) -> Task:
     if known is None:
         raise DataError(f"{context.problem} has no data of its own; name a table with --data FILE.csv")
     seed = context.data_seed or 0
@@ -84,7 +83,7 @@ def _synthetic(context: Context, problem: Problem, known: BuiltIn | None) -> Tas
     return Task(problem, data, truth, context.model_dump(exclude_none=True), [])
 
 
-def _measured(context: Context, problem: Problem, known: BuiltIn | None, resumed: Path | None) -> Task:
+def _measured(context: Context, problem: Equation, known: BuiltIn | None, resumed: Path | None) -> Task:
     if context.systems:
         raise DataError("--systems is for synthetic data; with --data the table says how many systems there are")
     path = Path(context.data or "").expanduser().absolute()
@@ -100,7 +99,7 @@ def _measured(context: Context, problem: Problem, known: BuiltIn | None, resumed
         inputs = folder / "inputs.csv"
     elif resumed:
         inputs = None
-    _, data = as_seen(problem, read_table(table, inputs=inputs, **options))
+    _, data = align(problem, read_table(table, inputs=inputs, **options))
     context = context.model_copy(update={"data": str(path), "inputs": inputs and str(inputs)})
     notes = list(data.notes)
     truth = None
@@ -116,7 +115,7 @@ def _measured(context: Context, problem: Problem, known: BuiltIn | None, resumed
     return Task(problem, data, truth, context.model_dump(exclude_none=True), notes)
 
 
-def _read_truth(path: Path, problem: Problem, data: Observations) -> np.ndarray:
+def _read_truth(path: Path, problem: Equation, data: Observations) -> np.ndarray:
     """True parameters, unconstrained, in the order of the data."""
     names = list(problem.parameters.names)
     try:

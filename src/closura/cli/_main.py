@@ -19,8 +19,8 @@ from .._fit import fit as fit_fleet
 from .._fit import use_cores
 from ..data import DataError
 from ..equations import ProblemError
+from ..laws import LawError
 from ..learning import SettingsError, checked, make_settings
-from ..posterior import LawError
 from ..problems import BUILT_IN
 from ..runs import FolderError, LoadError, export_from, find_checkpoint, holds_run
 from ..track import TrackerError
@@ -129,8 +129,9 @@ def fit(
     ] = None,
     forward: Annotated[str | None, typer.Option(help="solver, basis, fno-supervised, fno-physics or pinn")] = None,
     preset: Annotated[str | None, typer.Option(help="default, or paper: sizes and rates as published")] = None,
-    exact: Annotated[
-        bool | None, typer.Option("--exact", help="correct a surrogate by the solver while sampling")
+    delayed_acceptance: Annotated[
+        bool | None,
+        typer.Option("--delayed-acceptance", "--exact", help="correct a surrogate by the solver while sampling"),
     ] = None,
     seed: Annotated[int | None, typer.Option(help="seed of the run")] = None,
     data_seed: Annotated[int | None, typer.Option(help="seed of synthetic data")] = None,
@@ -162,7 +163,11 @@ def fit(
     options |= {"hierarchy": hierarchy, "forward": forward, "seed": seed, "data_seed": data_seed, "systems": systems}
     options |= {"chains": chains, "iterations": iterations, "draws": draws, "devices": devices, "float64": float64}
     options |= {"allow_duplicates": allow_duplicates, "time_unit": time_unit, "sheet": sheet}
-    options |= {"exact": exact, "preset": preset, "inputs": None if inputs is None else str(inputs)}
+    options |= {
+        "delayed_acceptance": delayed_acceptance,
+        "preset": preset,
+        "inputs": None if inputs is None else str(inputs),
+    }
     options["track"] = _trackers(tensorboard, track)
     _run(*choose(config, set_ or [], options), out, overwrite=overwrite, cache=cache, progress=not quiet)
 

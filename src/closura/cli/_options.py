@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from ..learning import Given, Settings, SettingsError, checked, help_of, unknown
+from ..learning import Given, Settings, SettingsError, checked, current_names, help_of, unknown
 
 
 class UsageError(ValueError):
@@ -85,7 +85,7 @@ def _read_pairs(pairs: list[str]) -> dict[str, Any]:
 
 def _known(values: dict[str, Any], source: str) -> dict[str, Any]:
     """Command-line names have hyphens, Python names underscores: either will do."""
-    values = {key.replace("-", "_"): value for key, value in values.items()}
+    values = current_names({key.replace("-", "_"): value for key, value in values.items()})
     known = help_of(Context) | help_of(Settings)
     bad = [unknown(key, known) for key in values if key not in known]
     if bad:

@@ -6,11 +6,11 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from ..equations import Problem, ProblemError
+from ..equations import Equation, ProblemError, kinds_in_words
 from ._options import UsageError
 
 
-def from_file(path: Path, copy: Path | None = None) -> Problem:
+def from_file(path: Path, copy: Path | None = None) -> Equation:
     """`copy` is what the file held when a run that is now continued began."""
     source = path
     if copy is not None and copy.is_file():
@@ -24,13 +24,9 @@ def from_file(path: Path, copy: Path | None = None) -> Problem:
         raise ProblemError(f"there is no file {path}; check its name and folder")
     problem = getattr(_load(source), "problem", None)
     if problem is None:
-        raise ProblemError(
-            f"{path} does not define `problem`; write problem = cl.ODE(...), cl.Elliptic(...) or cl.Evolution(...)"
-        )
-    if not isinstance(problem, Problem):
-        raise ProblemError(
-            f"{path}: `problem` must be a cl.ODE(...), cl.Elliptic(...) or cl.Evolution(...), it is of type {type(problem).__name__}"
-        )
+        raise ProblemError(f"{path} does not define `problem`; write problem = {kinds_in_words()}")
+    if not isinstance(problem, Equation):
+        raise ProblemError(f"{path}: `problem` must be a {kinds_in_words()}, it is of type {type(problem).__name__}")
     if problem.name == "problem":
         problem.name = path.stem
     return problem

@@ -14,9 +14,9 @@ from ._cells import DataError, did_you_mean, listed, seconds_in
 from ._long_table import LongTable, Names
 from .readers._open import name_of, open_table
 
-__all__ = ["DataError", "Observations", "read_table"]
+__all__ = ["DataError", "Observations", "by_quantity", "read_table"]
 
-Noise: TypeAlias = float | Prior | Mapping[str, float | Prior] | None
+Sigma: TypeAlias = float | Prior | Mapping[str, float | Prior] | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,7 +86,7 @@ class Observations:
         self,
         quantities: Names,
         bounds: Mapping[str, tuple[float, float]],
-        sigma: Noise,
+        sigma: Sigma,
         constants: Sequence[str] = (),
         signals: Sequence[str] = (),
     ) -> Observations:
@@ -197,6 +197,15 @@ class Observations:
             raise DataError(f"{what}. Check the unit of {axis}, remove these lines, or widen the {extent.split()[0]}")
         return np.clip(at, *span)
 
+    def rows(self) -> pd.DataFrame:
+        """A row an observation, in the order of the arrays: names of system and quantity, place, value, sigma."""
+        flat = self._flat()
+        named = {
+            "system": np.array(self.systems)[flat["system"]],
+            "quantity": np.array(self.quantities)[flat["quantity"]],
+        }
+        return flat.assign(**named)
+
     def _flat(self) -> pd.DataFrame:
         arrays = {name: getattr(self, name)[self.mask] for name in ("quantity", "value", "sigma")}
         places = dict(zip(self.axes, self.place[self.mask].T))
@@ -253,10 +262,14 @@ def _made(table: LongTable, time_unit: str | None, allow_duplicates: bool) -> Ob
     return _pack(systems, quantities, flat, tuple(table.notes), table.axes)
 
 
-def _filled(flat: pd.DataFrame, quantities: Names, sigma: Noise) -> np.ndarray:
+def by_quantity(sigma: Sigma, quantities: Names) -> dict[str, float | Prior | None]:
+    """What is stated of the noise of each quantity: one for all, or by name."""
+    return {name: sigma.get(name) if isinstance(sigma, Mapping) else sigma for name in quantities}
+
+
+def _filled(flat: pd.DataFrame, quantities: Names, sigma: Sigma) -> np.ndarray:
     """Noise of every row: the table's, else the problem's, else NaN, to be inferred; of one quantity all or none."""
-    by_name = sigma if isinstance(sigma, Mapping) else dict.fromkeys(quantities, sigma)
-    stated = [by_name.get(name) for name in quantities]
+    stated = list(by_quantity(sigma, quantities).values())
     default = np.array([np.nan if s is None or isinstance(s, Prior) else s for s in stated], dtype=np.float64)
     filled = np.where(flat["sigma"].isna(), default[flat["quantity"]], flat["sigma"])
     for at, name in enumerate(quantities):

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from ..data import Observations
-from ._residual_pairs import Neighbours, neighbours
+from ._residual_pairs import ResidualPairs, residual_pairs
 
 ALPHA = 0.02  # of all checks of a level together; a healthy fleet has something said against it more seldom
 # How far from what replicated data give it must be to matter: with very many observations anything is significant.
@@ -47,7 +47,7 @@ def check_table(residual: np.ndarray, inside: np.ndarray, data: Observations) ->
     with the nearest); share `inside`; and of all systems `pattern`: the share of squares in means over stretches of time (or cells of
     places). The size of the noise, also of one system alone, does not matter to autocorrelation and pattern.
     """
-    near = neighbours(data)
+    near = residual_pairs(data)
     unit = _of_unit_size(residual, data)
 
     def tested(level: str, system: str, quantity: str, chosen: np.ndarray) -> Iterator[dict[str, Any]]:
@@ -55,7 +55,7 @@ def check_table(residual: np.ndarray, inside: np.ndarray, data: Observations) ->
         tests = {
             "chi_square": lambda: chi_square(mine),
             "largest": lambda: largest(mine),
-            "autocorrelation": lambda: autocorrelation(even, near.among(chosen)),
+            "autocorrelation": lambda: autocorrelation(even, near.within(chosen)),
             "inside": lambda: share_inside(inside[chosen]),
         }
         if level != "system":
@@ -117,7 +117,7 @@ def largest(residual: np.ndarray) -> Found:
     return Found(float(farthest.mean()), low, high, float(p.mean()))
 
 
-def autocorrelation(residual: np.ndarray, near: Neighbours) -> Found:
+def autocorrelation(residual: np.ndarray, near: ResidualPairs) -> Found:
     """Mean product of neighbours, residuals of unit size.
 
     Of independent normal numbers that is a quadratic form on a sphere (one for every system and quantity), whose variance is

@@ -4,15 +4,15 @@ The law is moved along simple shapes (a constant, a line, ...), the parameters o
 whole effect the parameters can undo is confounded with them: no amount of sampling finds it.
 """
 
-from collections.abc import Mapping
 from itertools import product
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
 
-from ..laws import Known
+from ..laws import Known, KnownLaw, prepare
+from ..learning import Run
 
 DEGREE = {1: 4, 2: 2}
 LEFT = 0.03  # of the effect of a shape, after parameters have undone what they can: less is confounded
@@ -21,34 +21,32 @@ HELD = 2.0  # standard deviations of a prior
 DRAWS = 4
 
 
-def confounded(run: Any) -> list[str]:
+def confounded(run: Run) -> list[str]:
     """In words, what data cannot tell apart; nothing if they can."""
     theta = run.some_theta(DRAWS)
-    parameters = np.asarray(_parameters(run, theta), float)  # (draw, system, observation, parameter)
+    parameters, weight = _parameters(run, theta)  # (draw, system, observation, parameter), (draw, system, observation)
     return _among_parameters(run, parameters) + [
-        line for name in run.laws for line in _with_law(run, name, theta, parameters)
+        line for name in run.laws for line in _with_law(run, name, theta, parameters, weight)
     ]
 
 
-def _scale(run: Any) -> np.ndarray:
-    """One standard deviation of each observation; where noise is to be inferred, as it is believed to be."""
-    sigma, scale = run.data.sigma, run.setup.scale
-    return (
-        sigma if scale is None else np.where(np.isnan(sigma), np.exp(np.asarray(scale.mean))[run.data.quantity], sigma)
-    )
+def _weight(run: Run, prediction: np.ndarray) -> np.ndarray:
+    """One over the noise of each observation; where its scale is to be inferred, as it is believed to be."""
+    sigma, prior = run.data.sigma, run.setup.noise
+    if prior is not None:
+        sigma = np.where(np.isnan(sigma), np.exp(np.asarray(prior.mean))[run.data.quantity], sigma)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(run.data.mask, 1 / run.setup.exact.noise.unit(prediction, sigma), 0.0)
 
 
-def _parameters(run: Any, theta: np.ndarray) -> Any:
-    """Slopes of predictions in the parameters, in units of noise and prior."""
+def _parameters(run: Run, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Derivatives of predictions in the parameters, in units of noise and prior; and one over the noise."""
     exact, laws = run.setup.exact, run.laws
     spread = np.sqrt(np.asarray(run.setup.population.variance))
-    slopes = jax.jit(lambda t: exact.linearise(t, exact.model(_prepared(run, laws)))[1])(jnp.asarray(theta))
-    weight = np.where(run.data.mask, 1 / _scale(run), 0.0)
-    return np.moveaxis(np.nan_to_num(np.asarray(slopes)), 0, -1) * weight[..., None] * spread
-
-
-def _prepared(run: Any, laws: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: law.prepare(run.ranges[name]) for name, law in laws.items()}
+    linearise = jax.jit(lambda t: exact.linearise(t, exact.model(prepare(laws, run.state.ranges))))
+    prediction, jacobian = (np.asarray(a, float) for a in linearise(jnp.asarray(theta)))
+    weight = _weight(run, prediction)
+    return np.nan_to_num(np.moveaxis(jacobian, 0, -1) * weight[..., None]) * spread, weight
 
 
 def _shapes(inputs: int) -> list[tuple[int, ...]]:
@@ -56,37 +54,40 @@ def _shapes(inputs: int) -> list[tuple[int, ...]]:
     return [p for p in product(range(DEGREE.get(inputs, 1) + 1), repeat=inputs) if sum(p) <= DEGREE.get(inputs, 1)]
 
 
-def _shape(powers: tuple[int, ...], where: Any) -> Any:
+def _shape(powers: tuple[int, ...], where: list[Array]) -> Array:
     """A product of Legendre polynomials of numbers from -1 to 1."""
-    total: Any = 1.0
+    total = jnp.ones(())
     for power, z in zip(powers, where):
-        total = total * [1.0, z, 1.5 * z**2 - 0.5, 2.5 * z**3 - 1.5 * z, 4.375 * z**4 - 3.75 * z**2 + 0.375][power]
+        total = (
+            total
+            * [jnp.ones_like(z), z, 1.5 * z**2 - 0.5, 2.5 * z**3 - 1.5 * z, 4.375 * z**4 - 3.75 * z**2 + 0.375][power]
+        )
     return total
 
 
-def _with_law(run: Any, name: str, theta: np.ndarray, parameters: np.ndarray) -> list[str]:
+def _with_law(run: Run, name: str, theta: np.ndarray, parameters: np.ndarray, weight: np.ndarray) -> list[str]:
     law = run.laws[name]
-    if not hasattr(law, "network"):
+    if not law.spec.trainable:
         return []
     shapes, exact = _shapes(law.spec.inputs), run.setup.exact
-    low, high = (np.asarray(end) for end in (run.ranges[name].low, run.ranges[name].high))
-    unit = float(np.asarray(law.scaling.output))
+    low, high = (np.asarray(end) for end in (run.state.ranges[name].low, run.state.ranges[name].high))
+    unit = law.unit
 
-    def predicted(size: Any) -> Any:
-        laws = _prepared(run, run.laws)
+    def predicted(size: Array) -> Array:
+        laws = prepare(run.laws, run.state.ranges)
 
-        def more(*x: Any) -> Any:
+        def more(*x: Array) -> Array:
             where = [(2 * xi - a - b) / (b - a) for xi, a, b in zip(x, low, high)]
-            return sum(c * _shape(p, where) for c, p in zip(size, shapes))
+            return sum((c * _shape(p, where) for c, p in zip(size, shapes)), jnp.zeros(()))
 
-        def moved(*x: Any) -> Any:
-            return laws[name](*x) + unit * _kept(law.spec, more, x)
+        def moved(*x: Array) -> Array:
+            return laws[name](*x) + unit * law.spec.structure.perturbation(more, x)
 
-        known = Known(moved, law.spec.inputs).build(jax.random.key(0), law.scaling)
-        return exact.family.link(exact.predict(jnp.asarray(theta), exact.model({**laws, name: known})))
+        known = KnownLaw(Known(moved, law.spec.inputs))
+        return exact.predict(jnp.asarray(theta), exact.model({**laws, name: known}))
 
-    slopes = np.nan_to_num(np.asarray(jax.jit(jax.jacfwd(predicted))(jnp.zeros(len(shapes)))))
-    effect = slopes * np.where(run.data.mask, 1 / _scale(run), 0.0)[..., None]
+    jacobian = np.asarray(jax.jit(jax.jacfwd(predicted))(jnp.zeros(len(shapes))), float)
+    effect = np.nan_to_num(jacobian * weight[..., None])
     undo = _undo(parameters, effect, np.array(run.problem.parameters.shared))
     rest = effect - parameters @ undo
     whole, left = (np.einsum("dkoa,dkob->ab", x, x) / len(theta) for x in (effect, rest))
@@ -121,25 +122,13 @@ def _closest(columns: np.ndarray, target: np.ndarray) -> np.ndarray:
     return np.linalg.solve(inner + ridge * np.eye(inner.shape[-1]), np.swapaxes(columns, -1, -2) @ target)
 
 
-def _held(run: Any, shift: np.ndarray) -> bool:
+def _held(run: Run, shift: np.ndarray) -> bool:
     """Do priors forbid parameters to undo a fifth of this, all together? `shift` (draw, system, parameter) is what undoes
     it, in units of the prior of a system."""
     parameters = run.problem.parameters
     before = parameters.mean_variance if run.settings.hierarchy else parameters.system_variance
     together = np.abs(shift.mean(axis=1)).mean(axis=0) * np.sqrt(np.asarray(run.setup.population.variance) / before)
     return bool(np.any(0.2 * together > HELD))
-
-
-def _kept(spec: Any, shape: Any, x: tuple[Any, ...]) -> Any:
-    """What a law of this structure can have of a shape."""
-    value = shape(*x)
-    if spec.odd:
-        return 0.5 * (value - shape(*(-xi for xi in x)))
-    if spec.even:
-        value = 0.5 * (value + shape(*(-xi for xi in x)))
-    if spec.zero_at_origin or spec.dissipative:
-        value = value - shape(*(0 * xi for xi in x))
-    return value
 
 
 def _weakest(whole: np.ndarray, left: np.ndarray) -> list[np.ndarray]:
@@ -152,8 +141,8 @@ def _weakest(whole: np.ndarray, left: np.ndarray) -> list[np.ndarray]:
     return [way / np.linalg.norm(way) for way in found]
 
 
-def _words(run: Any, name: str, shapes: list[tuple[int, ...]], direction: np.ndarray, undo: np.ndarray) -> str:
-    inputs = run.problem.law_inputs()[name]
+def _words(run: Run, name: str, shapes: list[tuple[int, ...]], direction: np.ndarray, undo: np.ndarray) -> str:
+    inputs = run.problem.law_input_names()[name]
     order = np.argsort(-np.abs(direction))
     main = [shapes[i] for i in order if abs(direction[i]) > 0.5] or [shapes[order[0]]]
     said = " and ".join(list(dict.fromkeys(_called(powers, inputs) for powers in main))[:2])
@@ -177,7 +166,7 @@ def _called(powers: tuple[int, ...], inputs: tuple[str, ...]) -> str:
     return f"how it bends with {'its input' if named == ['input'] else ', '.join(named)}"
 
 
-def _among_parameters(run: Any, parameters: np.ndarray) -> list[str]:
+def _among_parameters(run: Run, parameters: np.ndarray) -> list[str]:
     """Combinations of parameters that no system's data say anything of."""
     inner = np.einsum("dkop,dkoq->pq", parameters, parameters) / np.prod(parameters.shape[:2])
     values, vectors = np.linalg.eigh(inner)

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 
 from ..data import Observations
+from ..forward import Noise
 
 NAMED = 5
 SYSTEMATIC = ("autocorrelation", "pattern")
@@ -19,7 +20,7 @@ class Remark(NamedTuple):
 
 
 def remarks(
-    table: pd.DataFrame, residual: np.ndarray, data: Observations, noise: str, *, learned: bool = True
+    table: pd.DataFrame, residual: np.ndarray, data: Observations, noise: Noise, *, learned: bool = True
 ) -> list[Remark]:
     """Of a table of checks (see `check_table`) and its residuals (draw, system, observation); every system is named once.
 
@@ -82,14 +83,14 @@ def _who(systems: list[str], total: int) -> str:
 
 
 def _words(
-    check: str, rows: pd.DataFrame, who: str, residual: np.ndarray, data: Observations, noise: str, cause: str
+    check: str, rows: pd.DataFrame, who: str, residual: np.ndarray, data: Observations, noise: Noise, cause: str
 ) -> str:
     value, low, high = (float(rows[name].iloc[0]) for name in ("value", "low", "high"))
     usual = f"{value:.2f}, where noise leaves {low:.2f} to {high:.2f}"
     if check == "chi_square" and value > 1:
         return (
-            f"Residuals of {who} are larger than the noise explains (mean square {usual}): check data and sigma; if these are "
-            f"right, the equation lacks something. {PICTURE.capitalize()}."
+            f"Residuals of {who} are larger than the noise explains (mean square {usual}): {noise.if_larger}. "
+            f"{PICTURE.capitalize()}."
         )
     if check == "chi_square":
         return (
@@ -99,9 +100,9 @@ def _words(
     if check == "largest":
         system = rows["system"].iloc[0]
         where = _farthest(residual, data, None if system == "" else data.systems.index(system))
-        remedy = "" if noise == "student" else ", or choose noise='student'"
+        remedy = f", or choose noise={noise.for_outliers!r}" if noise.for_outliers else ""
         return (
-            f"Of {who} single observations are farther off than {noise} noise explains: {where} by {value:.1f} standard "
+            f"Of {who} single observations are farther off than {noise.title} noise explains: {where} by {value:.1f} standard "
             f"deviations. Look at them; leave out what is wrong{remedy}."
         )
     if check == "pattern":

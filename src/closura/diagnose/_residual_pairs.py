@@ -1,4 +1,4 @@
-"""Which observations are neighbours: in time the next one, in fields the nearest; always of the same system and quantity."""
+"""Pairs of neighbouring residuals: in time an observation and the next, in fields the nearest; always of one system and quantity."""
 
 from typing import NamedTuple
 
@@ -7,7 +7,7 @@ import numpy as np
 from ..data import Observations
 
 
-class Neighbours(NamedTuple):
+class ResidualPairs(NamedTuple):
     """Pairs (pair, 2) of observations, by their places in the flattened arrays; and of every series, that is every system and
     quantity, how many observations and pairs it has, and the largest value of its sum of products on the unit sphere."""
 
@@ -17,15 +17,16 @@ class Neighbours(NamedTuple):
     links: np.ndarray
     ends: np.ndarray
 
-    def among(self, chosen: np.ndarray) -> "Neighbours":
+    def within(self, chosen: np.ndarray) -> "ResidualPairs":
         """Those of some whole series, counted from the first observation of these."""
         flat = chosen.ravel()
         kept, number = np.unique(self.series[flat]), np.cumsum(flat) - 1
         inside = number[self.pairs[flat[self.pairs[:, 0]]]]
-        return Neighbours(inside, self.series[flat], self.counts[kept], self.links[kept], self.ends[kept])
+        return ResidualPairs(inside, self.series[flat], self.counts[kept], self.links[kept], self.ends[kept])
 
 
-def neighbours(data: Observations) -> Neighbours:
+def residual_pairs(data: Observations) -> ResidualPairs:
+    """Of all observations."""
     systems, quantities = len(data.systems), len(data.quantities)
     reach = np.ptp(data.place[data.mask], axis=0)
     place = data.place / np.where(reach > 0, reach, 1.0)
@@ -38,10 +39,12 @@ def neighbours(data: Observations) -> Neighbours:
         if len(here) > 1:
             near = _next(len(here)) if len(data.axes) == 1 else _nearest(place[k, here])
             links[number] = len(near)
-            ends[number] = np.cos(np.pi / (len(here) + 1)) if len(data.axes) == 1 else _end(near, len(here))
+            ends[number] = (
+                np.cos(np.pi / (len(here) + 1)) if len(data.axes) == 1 else _largest_eigenvalue(near, len(here))
+            )
             pairs.append(k * data.mask.shape[1] + here[near])
     series = np.arange(systems)[:, None] * quantities + data.quantity
-    return Neighbours(np.concatenate(pairs), series.ravel(), counts, links, ends)
+    return ResidualPairs(np.concatenate(pairs), series.ravel(), counts, links, ends)
 
 
 def _next(count: int) -> np.ndarray:
@@ -57,7 +60,7 @@ def _nearest(place: np.ndarray) -> np.ndarray:
     return np.unique(np.sort(np.stack([at, nearest], axis=1), axis=1), axis=0)
 
 
-def _end(links: np.ndarray, count: int) -> float:
+def _largest_eigenvalue(links: np.ndarray, count: int) -> float:
     """The largest sum of products on the unit sphere: an eigenvalue, by power iteration."""
     one, other = links.T
 

@@ -1,12 +1,16 @@
 """The verdict: can this posterior be used, if not why, and what to do. No choice here knows the truth."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from types import MappingProxyType
+from typing import NamedTuple
 
 import numpy as np
+import xarray as xr
 
-from ..sampling import ESS_LEAST, RHAT_LIMIT
+from ..learning import Run, Settings
+from ..sampling import Convergence
+from ._chains import disagreements, odd_steps, repeated_draws
 from ._remarks import Remark
 
 SURROGATE_LIMIT = 0.5
@@ -43,75 +47,110 @@ class SurrogateError(NamedTuple):
     system: str
 
 
-def judge(
-    run: Any,
-    check: Any,
-    chi_square: float,
-    outside: dict[str, float],
-    surrogate_error: SurrogateError | None = None,
-    reading: dict[str, float] | None = None,
-    checked: Sequence[Remark] = (),
-    scheme: str | None = None,
-) -> Verdict:
-    """Of a run, from its convergence figures, its mean squared standardised residual, calls outside the tables, how far a
-    surrogate is from the solver, how well solutions are read between points of their grid (by axis, over the noise), what
-    posterior predictive checks found, and what is wrong with the scheme."""
-    verdict, settings = Verdict(), run.settings
-    if run.diverged is not None:
-        verdict.problems.append(f"{run.diverged} What follows is where the run stood before.")
-    elif not run.finished:
-        doing = {
-            "learn": "learning the closure" if run.laws else "warming up",
-            "settle": "settling",
-            "sample": "sampling",
-        }[run.phase]
-        verdict.problems.append(
-            f"Stopped at iteration {run.iteration} of {run.total}, while {doing}: what follows is where the run stood. "
-            "Go on with `closura resume` on its folder."
-        )
-    failed = _failed_share(run)
+class Evidence(NamedTuple):
+    """What a verdict is made of, beside the run itself.
+
+    - `convergence`: figures of every scalar; `draws` by name and `log_step` (group, block): do the chains move?
+    - `chi_square`: mean squared standardised residual; `checked`: what posterior predictive checks found.
+    - `outside`: share of calls of each law outside its table.
+    - `surrogate_error`: how far a surrogate is from the solver.
+    - `reading`: how well solutions are read between points of their grid, by axis, over the noise.
+    - `scheme`: what is wrong with the steps in time, if anything.
+    """
+
+    convergence: Convergence
+    chi_square: float
+    outside: Mapping[str, float]
+    surrogate_error: SurrogateError | None = None
+    reading: Mapping[str, float] = MappingProxyType({})
+    checked: Sequence[Remark] = ()
+    scheme: str | None = None
+    draws: xr.Dataset | None = None
+    log_step: np.ndarray | None = None
+
+
+def judge(run: Run, found: Evidence) -> Verdict:
+    """Can this run be used, and if not, why, and what to do?"""
+    verdict, failed = Verdict(), _failed_share(run)
+    _judge_end(verdict, run)
     if failed <= HOPELESS:
-        if run.theta_draws:
-            _judge_chains(verdict, run, check)
+        if run.chunks:
+            _judge_chains(verdict, run, found)
         # While a run still learns there is nothing to hold against it but that it stopped.
         if run.phase != "learn":
             _judge_learning(verdict, run)
-            _judge_fit(verdict, run, chi_square, checked)
-    _judge_sampler(verdict, settings)
-    if surrogate_error is not None and run.phase != "learn":
-        _judge_surrogate(verdict, settings, surrogate_error)
-    for name, share in outside.items():
-        if share > 1e-3:
-            verdict.remarks.append(
-                f"{share:.1%} of the calls of closure {name!r} lie outside its table, where it continues as a straight line."
-            )
-    for axis, error in (reading or {}).items():
-        if error > READING_LIMIT:
-            verdict.remarks.append(
-                f"Observations lie between the {'snapshots' if axis == 'time' else 'nodes'} of the solution, and reading it there is "
-                f"off by about {error:.2g} times the noise: raise the problem's {'snapshots' if axis == 'time' else 'cells'}."
-            )
-    if scheme is not None:
-        verdict.remarks.append(scheme)
-    if run.diverged is not None:
-        failed = 0.0  # that has been said
-    if failed > HOPELESS:
-        verdict.problems.append(
-            f"{failed:.1%} of the proposals gave no finite solution and were rejected, so that the chains hardly moved: "
-            f"{MAKE_SOLVABLE}."
-        )
-    elif failed > 0.01:
-        verdict.remarks.append(
-            f"{failed:.1%} of the proposals gave no finite solution and were rejected: {MAKE_SOLVABLE}."
-        )
-    lonely, known_from = int(np.sum(run.data.counts < 2)), "population" if settings.hierarchy else "prior"
+            _judge_fit(verdict, run, found.chi_square, found.checked)
+    _judge_sampler(verdict, run.settings)
+    if found.surrogate_error is not None and run.phase != "learn":
+        _judge_surrogate(verdict, run.settings, found.surrogate_error)
+    _judge_discretisation(verdict, found)
+    if run.diverged is None:  # else that has been said
+        _judge_failures(verdict, failed)
+    lonely, known_from = int(np.sum(run.data.counts < 2)), "population" if run.settings.hierarchy else "prior"
     if lonely:
         have, them = ("system has", "it") if lonely == 1 else ("systems have", "them")
         verdict.remarks.append(f"{lonely} {have} one observation: the {known_from} speaks for {them}.")
     return verdict
 
 
-def _judge_surrogate(verdict: Verdict, settings: Any, off: SurrogateError) -> None:
+def _judge_end(verdict: Verdict, run: Run) -> None:
+    """Did it come to its end?"""
+    if run.diverged is not None:
+        verdict.problems.append(f"{run.diverged} What follows is where the run stood before.")
+    elif not run.finished:
+        doing = {
+            "learn": "learning the closure" if run.laws else "warming up",
+            "tune": "tuning",
+            "sample": "sampling",
+        }[run.phase]
+        verdict.problems.append(
+            f"Stopped at iteration {run.iteration} of {run.total}, while {doing}: what follows is where the run stood. "
+            "Go on with `closura resume` on its folder."
+        )
+
+
+def _judge_chains(verdict: Verdict, run: Run, found: Evidence) -> None:
+    """Causes first: step sizes, then draws that repeat, then what comes of it."""
+    settings = run.settings
+    if found.log_step is not None:
+        blocks = [f"system {name}" for name in run.data.systems]
+        if any(run.problem.parameters.shared):
+            blocks.append("what all systems share")
+        if settings.blocks == "joint":
+            blocks = ["the joint block"]
+        verdict.problems += odd_steps(found.log_step, blocks, settings.preconditioner is not None)
+    if found.draws is not None:
+        verdict.problems += repeated_draws(found.draws, run.groups)
+    verdict.problems += disagreements(found.convergence)
+
+
+def _judge_discretisation(verdict: Verdict, found: Evidence) -> None:
+    """Tables of laws, grids and steps."""
+    for name, share in found.outside.items():
+        if share > 1e-3:
+            verdict.remarks.append(
+                f"{share:.1%} of the calls of closure {name!r} lie outside its table, where it continues as a straight line."
+            )
+    for axis, error in found.reading.items():
+        if error > READING_LIMIT:
+            verdict.remarks.append(
+                f"Observations lie between the {'snapshots' if axis == 'time' else 'nodes'} of the solution, and reading it there is "
+                f"off by about {error:.2g} times the noise: raise the problem's {'snapshots' if axis == 'time' else 'cells'}."
+            )
+    if found.scheme is not None:
+        verdict.remarks.append(found.scheme)
+
+
+def _judge_failures(verdict: Verdict, failed: float) -> None:
+    """The share of proposals without a solution."""
+    rejected = f"{failed:.1%} of the proposals gave no finite solution and were rejected"
+    if failed > HOPELESS:
+        verdict.problems.append(f"{rejected}, so that the chains hardly moved: {MAKE_SOLVABLE}.")
+    elif failed > 0.01:
+        verdict.remarks.append(f"{rejected}: {MAKE_SOLVABLE}.")
+
+
+def _judge_surrogate(verdict: Verdict, settings: Settings, off: SurrogateError) -> None:
     """A surrogate that is off by half the noise moves posteriors visibly. Corrected by the solver it does not, but the law was
     learned from its draws."""
     error = off.overall
@@ -119,7 +158,7 @@ def _judge_surrogate(verdict: Verdict, settings: Any, off: SurrogateError) -> No
         if off.worst > SURROGATE_LIMIT and not settings.corrected:
             verdict.remarks.append(
                 f"For system {off.system} the surrogate is off from the solver by {off.worst:.2f} times the noise (all: "
-                f"{error:.2f}): its parameters may be off. Raise --iterations, or sample with --exact."
+                f"{error:.2f}): its parameters may be off. Raise --iterations, or sample with --delayed-acceptance."
             )
         return
     size = f"{error:.2f} times the noise" if np.isfinite(error) else "beyond all numbers"
@@ -131,61 +170,21 @@ def _judge_surrogate(verdict: Verdict, settings: Any, off: SurrogateError) -> No
         return
     verdict.problems.append(
         f"The surrogate is off from the solver by {size} at posterior draws (should be below {SURROGATE_LIMIT}): raise "
-        "--iterations, or inner_steps; sample with --exact, which corrects it by the solver; or use --forward solver."
+        "--iterations, or inner_steps; sample with --delayed-acceptance, which corrects it by the solver; or use --forward solver."
     )
 
 
-def _failed_share(run: Any) -> float:
+def _failed_share(run: Run) -> float:
     """The share of proposals without a finite solution."""
-    evaluated = run.iteration * run.settings.chains * run.chains.log_step.shape[1]
+    evaluated = run.iteration * run.settings.chains * run.blocks
     return run.nonfinite / evaluated if evaluated else 0.0
 
 
-def _learns(run: Any) -> bool:
-    return any(hasattr(law, "network") for law in run.laws.values())
+def _learns(run: Run) -> bool:
+    return any(law.spec.trainable for law in run.laws.values())
 
 
-def _judge_chains(verdict: Verdict, run: Any, check: Any) -> None:
-    larger = np.fmax(check.rhat, check.rhat_nested)
-    if any(np.isnan(figures).all() for figures in (larger, check.ess_bulk, check.ess_tail)):
-        verdict.problems.append(
-            "Whether the chains agree cannot be told: there are fewer than four draws of each, or none ever moved. Raise "
-            "--draws; if proposals are rejected throughout, see below."
-        )
-        return
-    worst = check.rhat_max
-    if not worst < RHAT_LIMIT:
-        verdict.problems.append(
-            f"R-hat is {f'{worst:.3f}' if worst < 100 else 'above 100'} (should be below {RHAT_LIMIT}), worst for {_name(run, int(np.nanargmax(larger)))}: chains "
-            "disagree. Raise --iterations; if two solutions fit that system equally well, sharpen its prior."
-        )
-    least = min(np.nanmin(check.ess_bulk), np.nanmin(check.ess_tail))
-    if not least > ESS_LEAST:
-        verdict.problems.append(
-            f"The draws are worth only {least:.0f} independent {'one' if round(least) == 1 else 'ones'} (should exceed "
-            f"{ESS_LEAST}): raise --draws or --chains."
-        )
-
-
-def _name(run: Any, index: int) -> str:
-    """Which scalar the convergence figures mean: theta first, then mu, log tau, what correlations come from, and noise."""
-    labels, systems = run.problem.parameters.labels, run.data.systems
-    count = len(labels)
-    if index < len(systems) * count:
-        return f"{labels[index % count]} of system {systems[index // count]}"
-    above: list[str] = []
-    if run.settings.hierarchy:
-        above += [f"{what} of {label} in the population" for what in ("mean", "log variance") for label in labels]
-        shifts = [(name, column) for name, columns in run.problem.covariates.items() for column in columns]
-        above += [f"shift of {name} by {column} in the population" for name, column in shifts]
-        if run.settings.population == "full":
-            pairs = [(labels[j], labels[i]) for i in range(count) for j in range(i)]
-            above += [f"correlation of {one} and {other} in the population" for one, other in pairs]
-    index -= len(systems) * count
-    return above[index] if index < len(above) else "the size of the noise"
-
-
-def _judge_sampler(verdict: Verdict, settings: Any) -> None:
+def _judge_sampler(verdict: Verdict, settings: Settings) -> None:
     if settings.covariance == "self" and settings.preconditioner is not None:
         verdict.remarks.append(
             "covariance='self' is the published kernel, biased while its covariance moves with the chains, as it does while "
@@ -201,7 +200,7 @@ def _judge_sampler(verdict: Verdict, settings: Any) -> None:
         )
 
 
-def _judge_fit(verdict: Verdict, run: Any, chi_square: float, checked: Sequence[Remark]) -> None:
+def _judge_fit(verdict: Verdict, run: Run, chi_square: float, checked: Sequence[Remark]) -> None:
     """Are the residuals those of noise? Far too large is a problem; what else is odd about them a remark."""
     if not np.sum(run.data.counts):
         return
@@ -225,7 +224,7 @@ def _judge_fit(verdict: Verdict, run: Any, chi_square: float, checked: Sequence[
     verdict.remarks += [one.text for one in checked]
 
 
-def _judge_learning(verdict: Verdict, run: Any) -> None:
+def _judge_learning(verdict: Verdict, run: Run) -> None:
     """Did the likelihood, or the joint density of data, parameters and population, still rise at the end of learning?
 
     Where law and parameters trade off against each other the likelihood is flat and only the joint density rises.
@@ -247,7 +246,7 @@ def _judge_learning(verdict: Verdict, run: Any) -> None:
     }
     temperature = np.concatenate([np.zeros(0), *(entry["temperature"] for entry in entries)])
     # At its end a surrogate learns alone: what rises there is not the law's doing.
-    alone = getattr(run.settings, "polish", 0.0) if getattr(run, "network", None) is not None else 0.0
+    alone = run.settings.surrogate_finetune if run.network is not None else 0.0
     last = slice(int(0.7 * (1 - alone) * len(temperature)), int((1 - alone) * len(temperature)))
     whole = temperature[last] >= 1
     usable = np.all([whole, *(np.isfinite(values[last]) for values in series.values())], axis=0)
@@ -263,13 +262,15 @@ def _judge_learning(verdict: Verdict, run: Any) -> None:
         )
 
 
-def _say_unjudged(verdict: Verdict, settings: Any, whole: np.ndarray, usable: np.ndarray) -> None:
+def _say_unjudged(verdict: Verdict, settings: Settings, whole: np.ndarray, usable: np.ndarray) -> None:
     """`whole` and `usable`: which of the last iterations of learning were at full temperature, and finite as well."""
     advice = []
     if len(whole) < LEARNING_LEAST:
         advice.append(f"raise --iterations (now {settings.iterations})")
     if not whole.all():
-        advice.append(f"lower --set warmup (now {settings.warmup:g}: the likelihood was tempered nearly to the end)")
+        advice.append(
+            f"lower --set tempering (now {settings.tempering:g}: the likelihood was tempered nearly to the end)"
+        )
     if (whole & ~usable).any():
         advice.append(f"where the likelihood was not finite, {MAKE_SOLVABLE}")
     verdict.problems.append(

@@ -1,22 +1,25 @@
 """Equations with a hole: what a user states, how it is discretised and solved."""
 
-from ._fingerprint import equation_at as equation_at
+from ._align import align as align
+from ._align import align_data as align_data
+from ._align import bind_inputs as bind_inputs
+from ._base import Equation as Equation
+from ._base import ForwardModel as ForwardModel
+from ._base import kinds_in_words as kinds_in_words
+from ._base import place_names as place_names
 from ._fingerprint import same_equation as same_equation
-from ._horizon import extended as extended
+from ._index import LawInputs as LawInputs
+from ._index import ObservationIndex as ObservationIndex
+from ._index import Predictions as Predictions
+from ._index import States as States
+from ._index import near_on_line as near_on_line
 from ._integrators import RK4 as RK4
 from ._integrators import Adaptive as Adaptive
 from ._integrators import Leapfrog as Leapfrog
-from ._methods import in_strip as in_strip
-from ._methods import solver as solver
-from ._methods import stencil as stencil
-from ._problem import Problem as Problem
-from ._problem import as_seen as as_seen
-from ._problem import bound_to as bound_to
-from ._problem import match as match
-from ._problem import place_names as place_names
+from ._shared import NOISES as NOISES
+from ._shared import NoiseModel as NoiseModel
 from ._shared import ProblemError as ProblemError
 from ._shared import unit_scaling as unit_scaling
-from ._stencil import Stencil as Stencil
 from .elliptic._domain import Mesh as Mesh
 from .elliptic._domain import Rectangle as Rectangle
 from .elliptic._elliptic import Elliptic as Elliptic
@@ -26,5 +29,4 @@ from .evolution._schemes import Dirichlet as Dirichlet
 from .evolution._schemes import Neumann as Neumann
 from .evolution._solver import EvolutionSolver as EvolutionSolver
 from .ode._ode import ODE as ODE
-from .ode._solver import Solver as Solver
-from .ode._solver import Where as Where
+from .ode._solver import ODESolver as ODESolver

@@ -2,17 +2,16 @@
 
 import copy
 import dataclasses
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
 from ..data import Observations
 from ..parameters import Interval, Parameter, Parameters, Positive, Real
-from .ode._ode import ODE
+from ._base import Equation
 
 
-def with_defaults(problem: Any, data: Observations) -> Parameters:
+def with_defaults(problem: Equation, data: Observations) -> Parameters:
     """The parameters of a problem; those of which nothing is stated, and which are where an observed state begins, take their
     scale from the first observations."""
     parameters = problem.parameters
@@ -53,16 +52,17 @@ def _scaled(kind: Parameter, first: np.ndarray, every: np.ndarray) -> Parameter 
     )
 
 
-def _beginnings(problem: Any, data: Observations) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+def _beginnings(problem: Equation, data: Observations) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Parameters that are the initial value of an observed state: its first observations, one a system, and all of them."""
-    parameters, columns = problem.parameters, problem.sensors.columns
-    if not isinstance(problem, ODE) or columns is None:
-        return {}
+    parameters, columns = problem.parameters, problem.operator.columns
     random = np.random.default_rng(0).normal(size=(3, len(parameters)))
-    theta = jnp.asarray(parameters.middle + np.pad(random, ((0, 0), (0, parameters.width - len(parameters)))), float)
-    starts = np.asarray([problem.start(row) for row in theta], float)
+    theta = jnp.asarray(parameters.mean + random, float)
+    found = [problem.initial_state(row, 0) for row in theta]
+    if columns is None or any(start is None for start in found):
+        return {}
+    starts = np.asarray(found, float)
     physical = np.asarray(parameters.to_physical(theta), float)
-    found = {}
+    began = {}
     for j, name in enumerate(parameters.names):
         same = np.flatnonzero(np.all(np.isclose(starts, physical[:, [j]], rtol=1e-5), axis=0))
         seen = np.flatnonzero(np.isin(columns, same[:1]))
@@ -70,5 +70,5 @@ def _beginnings(problem: Any, data: Observations) -> dict[str, tuple[np.ndarray,
         if seen.size and here.any():
             observed = here.any(axis=1)
             first = data.value[np.arange(len(here)), np.argmax(here, axis=1)][observed]
-            found[name] = first, data.value[here]
-    return found
+            began[name] = first, data.value[here]
+    return began

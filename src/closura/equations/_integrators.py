@@ -6,8 +6,10 @@ a batch each component is then one contiguous array over chains and systems, whi
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
@@ -22,18 +24,41 @@ def _move(y: State, *steps: tuple[float, State]) -> State:
     return y
 
 
-@runtime_checkable
-class Integrator(Protocol):
+class Integrator:
+    """`start` makes the carry of a scan over steps, `step` moves it on, `state` reads it. An `adaptive` one has no steps of its own.
+
+    `second_order`: the second half of the state are taken for the time derivatives of the first.
+    """
+
+    adaptive: ClassVar[bool] = False
+    second_order: ClassVar[bool] = False
+
     def check(self, state: tuple[str, ...]) -> None:
         """Raise if this scheme cannot hold such a state."""
 
+    def start(self, rhs: Rhs, t: Any, y: State) -> Any:
+        raise NotImplementedError
+
+    def step(self, rhs: Rhs, t: Any, dt: float, carry: Any) -> Any:
+        raise NotImplementedError
+
+    def state(self, carry: Any) -> State:
+        raise NotImplementedError
+
+    def solve(
+        self, rhs: Rhs, start: State, span: tuple[float, Any], times: Float[Array, " time"], backward: bool
+    ) -> State:
+        """States at times, of an adaptive one; `backward`: derivatives are wanted in reverse mode."""
+        raise NotImplementedError
+
+    def ignored(self, y: State, rates: State) -> list[int]:
+        """The states whose rates are not read, and are not what the scheme takes them for."""
+        return []
+
 
 @dataclasses.dataclass(frozen=True)
-class RK4:
+class RK4(Integrator):
     """Classical Runge-Kutta, fourth order: four evaluations a step. The default."""
-
-    def check(self, state: tuple[str, ...]) -> None:
-        pass
 
     def start(self, rhs: Rhs, t: Any, y: State) -> Any:
         return y
@@ -51,7 +76,7 @@ class RK4:
 
 
 @dataclasses.dataclass(frozen=True)
-class Leapfrog:
+class Leapfrog(Integrator):
     """Kick, drift, kick for x' = v, v' = a(t, x, v): the first half of the state are positions, the second velocities.
 
     With damping the second kick needs the velocity it is computing. `corrected` predicts it, kicks with the
@@ -60,6 +85,7 @@ class Leapfrog:
     """
 
     corrected: bool = True
+    second_order: ClassVar[bool] = True
 
     def check(self, state: tuple[str, ...]) -> None:
         if len(state) % 2:
@@ -96,8 +122,8 @@ class Leapfrog:
 
 
 @dataclasses.dataclass(frozen=True)
-class Adaptive:
-    """Steps of any length, by error control (diffrax): far dearer than a fixed step.
+class Adaptive(Integrator):
+    """Steps of any length, by error control (diffrax): far more expensive than a fixed step.
 
     - `solver`: "tsit5" and "dopri8" for smooth problems, "kvaerno3" and "kvaerno5" for stiff ones.
     - `rtol`, `atol`: relative and absolute error allowed in a step; `max_steps`: a solve that needs more counts as failed.
@@ -107,6 +133,7 @@ class Adaptive:
     rtol: float = 1e-5
     atol: float = 1e-6
     max_steps: int = 4096
+    adaptive: ClassVar[bool] = True
 
     SOLVERS: ClassVar[dict[str, str]] = {
         "tsit5": "Tsit5",
@@ -121,5 +148,23 @@ class Adaptive:
         if not (self.rtol > 0 and self.atol > 0 and self.max_steps > 0):
             raise ValueError("Adaptive: rtol, atol and max_steps must be positive")
 
-    def check(self, state: tuple[str, ...]) -> None:
-        pass
+    def solve(
+        self, rhs: Rhs, start: State, span: tuple[float, Any], times: Float[Array, " time"], backward: bool
+    ) -> State:
+        import diffrax  # a second of import time that fixed-step problems never pay
+
+        solution = diffrax.diffeqsolve(
+            diffrax.ODETerm(lambda t, y, args: rhs(t, y)),
+            getattr(diffrax, self.SOLVERS[self.solver])(),
+            *span,
+            dt0=None,
+            y0=start,
+            saveat=diffrax.SaveAt(ts=times),
+            stepsize_controller=diffrax.PIDController(rtol=self.rtol, atol=self.atol),
+            max_steps=self.max_steps,
+            adjoint=diffrax.RecursiveCheckpointAdjoint() if backward else diffrax.ForwardMode(),
+            throw=False,
+        )
+        # A failed solve is a value: NaN here, a rejected proposal in the sampler.
+        good = solution.result == diffrax.RESULTS.successful
+        return jax.tree.map(lambda y: jnp.where(good, y, jnp.nan), solution.ys)

@@ -6,15 +6,16 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 
-from ..parameters import Parameters, check_name
+from ..parameters import Parameters, System, Theta, check_name
+from ._index import ObservationIndex, Predictions, States
 from ._shared import ProblemError, bundle, scalars, takes, trace
 
 Observed = Sequence[str] | str | Mapping[str, Callable[..., Any]] | None
 
 
-class Sensors:
+class ObservationOperator:
     """Observed quantities by name: states themselves, or functions (state, p) or (state, p, place) of them.
 
     `place` is the time of an ODE; in fields it is (t, x), (x, y) or (t, x, y).
@@ -45,22 +46,23 @@ class Sensors:
             count = len(states)
 
             def probe(theta: Array, *numbers: Array) -> Array:
-                return self.measured(theta, jnp.stack(numbers[count:]), jnp.stack(numbers[:count]))
+                return self.quantities(theta, jnp.stack(numbers[count:]), jnp.stack(numbers[:count]), 0)
 
-            trace(probe, parameters.width, count + axes, "what is observed")
+            trace(probe, len(parameters), count + axes, "what is observed")
 
     @property
     def columns(self) -> np.ndarray | None:
         """Which state each quantity is; None where some are functions."""
         return None if self.functions is not None else np.array([self.states.index(name) for name in self.names])
 
-    def measured(
-        self, theta: Float[Array, " parameter"], place: Float[Array, " axis"], state: Float[Array, " state"]
+    def quantities(
+        self, theta: Theta, place: Float[Array, " axis"], state: Float[Array, " state"], system: System
     ) -> Float[Array, " quantity"]:
         """All quantities of one state."""
         if self.functions is None:
             return state[self.columns]
-        p, here = self.parameters.constrain(theta), place[0] if place.shape[0] == 1 else place
+        p = self.parameters.constrain(theta, system)
+        here = place[0] if place.shape[0] == 1 else place
         found: list[Array] = []
         for name, function in self.functions.items():
             more = (here,) if takes(function, 3) else ()
@@ -68,18 +70,15 @@ class Sensors:
         return jnp.stack(found)
 
     def on_grid(
-        self, theta: Float[Array, " parameter"], places: Float[Array, "point axis"], states: Float[Array, "point state"]
+        self, theta: Theta, places: Float[Array, "point axis"], states: States, system: System
     ) -> Float[Array, "point quantity"]:
+        """All quantities at all points."""
         if self.functions is None:
             return states[:, self.columns]
-        return jax.vmap(lambda place, state: self.measured(theta, place, state))(places, states)
+        return jax.vmap(lambda place, state: self.quantities(theta, place, state, system))(places, states)
 
-    def seen(
-        self,
-        theta: Float[Array, " parameter"],
-        places: Float[Array, "observation axis"],
-        states: Float[Array, "observation state"],
-        quantity: Int[Array, " observation"],
-    ) -> Float[Array, " observation"]:
-        """Of each observation the quantity it is of."""
-        return self.on_grid(theta, places, states)[jnp.arange(states.shape[0]), quantity]
+    def __call__(
+        self, theta: Theta, where: ObservationIndex, states: Float[Array, "observation state"], system: System
+    ) -> Predictions:
+        """Of the state at each observed place the quantity that was observed there."""
+        return self.on_grid(theta, where.place, states, system)[jnp.arange(states.shape[0]), where.quantity]

@@ -3,12 +3,12 @@
 import inspect
 from collections import namedtuple
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..laws import ClosureSpec, Known, KnownClosure, Scaling
 from ..parameters import LogNormal, Parameters, check_name
@@ -17,24 +17,50 @@ Record = dict[str, list[Array]]
 
 
 Sigma = float | LogNormal | Mapping[str, float | LogNormal] | None
-NOISES = ("normal", "lognormal", "student")
 
 
 class ProblemError(ValueError):
     """The problem as written cannot be solved; the message says what to change."""
 
 
-def as_noise(noise: Any, sigma: Any) -> tuple[str, Any]:
+@runtime_checkable
+class NoiseModel(Protocol):
+    """What a problem knows of its noise; `closura.forward.noise` has the families, and all that is asked of them."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def has_scale(self) -> bool: ...
+
+    def log_prob(self, y: Array, prediction: Array, scale: Array) -> Array: ...
+
+    def sample(self, key: PRNGKeyArray, prediction: Array, scale: Array) -> Array: ...
+
+
+NOISES: dict[str, NoiseModel] = {}  # by the name a problem may use; filled by closura.forward.noise
+
+
+def as_noise(noise: str | NoiseModel, sigma: Sigma) -> tuple[NoiseModel, Sigma]:
     """The family of the noise and its size, or a message what they may be."""
-    if noise not in NOISES:
-        raise ProblemError(f"noise={noise!r} must be one of {', '.join(map(repr, NOISES))}")
+    family = NOISES.get(noise) if isinstance(noise, str) else noise
+    if isinstance(family, type) or not isinstance(family, NoiseModel):
+        raise ProblemError(
+            f"noise={noise!r} must be one of {', '.join(map(repr, NOISES))}, or a family of your own, like MyNoise(), derived "
+            "from cl.Noise"
+        )
+    if sigma is not None and not family.has_scale:
+        raise ProblemError(
+            f"sigma={sigma!r}: {family.name} noise has no scale, its size follows from the prediction; leave sigma out, or "
+            "choose another noise"
+        )
     for size in sigma.values() if isinstance(sigma, Mapping) else (sigma,):
         number = isinstance(size, int | float | np.number) and 0 < size < np.inf
         if not (size is None or isinstance(size, LogNormal) or number):
             raise ProblemError(
                 f"sigma={size!r} must be a positive number, a prior cl.LogNormal(...) to have it inferred, or nothing"
             )
-    return noise, sigma
+    return family, sigma
 
 
 def as_covariates(covariates: Any, parameters: Parameters) -> dict[str, tuple[str, ...]]:
@@ -128,7 +154,7 @@ def takes(function: Callable[..., Any], count: int) -> bool:
     return len(arguments) >= count or any(a.kind is a.VAR_POSITIONAL for a in arguments)
 
 
-def stand_ins(closures: Mapping[str, ClosureSpec]) -> dict[str, KnownClosure]:
+def identity_laws(closures: Mapping[str, ClosureSpec]) -> dict[str, KnownClosure]:
     """Laws that return their first input."""
     return {name: KnownClosure(Known(_first, spec.inputs)) for name, spec in closures.items()}
 
@@ -184,6 +210,23 @@ def named_inputs(
         plain = ["input"] if len(seen[0]) == 1 else [f"input {i + 1}" for i in range(len(seen[0]))]
         found[law] = tuple(n if n and all(row[i] == n for row in seen) else plain[i] for i, n in enumerate(seen[0]))
     return found
+
+
+def called_inputs(
+    closures: Mapping[str, ClosureSpec], call: Callable[[Record], Any]
+) -> dict[str, Float[Array, "call input"]]:
+    """Inputs of each law in one evaluation of an equation, which is call(record)."""
+    record: Record = {name: [] for name in closures}
+    call(record)
+    return {
+        name: jnp.concatenate(calls) if calls else jnp.zeros((0, closures[name].inputs))
+        for name, calls in record.items()
+    }
+
+
+def either(condition: Array, one: Any, other: Any) -> Any:
+    """`where` for trees."""
+    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), one, other)
 
 
 def scalars(values: Any, what: str, names: tuple[str, ...]) -> tuple[Array, ...]:

@@ -1,5 +1,7 @@
-"""How well predictions meet the data, and the slopes samplers and learners ask for; the same for every forward model."""
+"""How well predictions meet the data, and the gradients samplers and learners ask for; the same for every forward model."""
 
+import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -7,228 +9,197 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from ..data import DataError, Observations
-from ..equations import Problem, ProblemError, solver, stencil
-from .noise._noise import FAMILIES, Family, Fit
-from .surrogates._surrogate import KINDS, surrogate
+from ..data import Observations
+from ..equations import Equation, ForwardModel, ObservationIndex
+from ._blocks import block_size
+from .noise import LogScale, Measured, Noise, NoisePrior, ResidualStats, noise_of
+from .surrogates._surrogate import forward_model
+
+Theta = Float[Array, "chain system parameter"]
+LogLik = Float[Array, "chain system"]
+LogLikAndGrad = tuple[LogLik, Float[Array, "chain system parameter"]]
+Predictions = Float[Array, "chain system observation"]
 
 
 class Likelihood(eqx.Module):
-    """Observations scatter about predictions: y = prediction + sigma epsilon, over the observations that exist.
+    """log p(y | theta, context, scale) of every chain and system: observations scatter about predictions by their noise.
 
-    `model` is what the forward model needs beside theta: laws for a solver, a network for a surrogate. Where the noise is
-    known, a fit is (log likelihood, score); where its size is inferred, a `Fit`, and `weigh` makes the same of it.
+    `context` is what the forward model needs beside theta: laws for a solver, a network for a surrogate. It is shared by all
+    (`context_axes=0`), or its arrays have a chain axis in front (1), or a chain and a system axis (2).
+
+    Where every scale of the noise is stated, `evaluate` finds (log likelihood, gradient) and `values` the former. Where one is
+    inferred they find `ResidualStats`, from which `loglik_and_grad` and `loglik` make the same at any scale: `log_scale` is
+    of every chain (chain, quantity), or of every chain and system (chain, system, quantity).
+
+    Every array has the system axis first.
     """
 
-    forward: Any = eqx.field(static=True)
-    where: Any
-    value: Float[Array, "system observation"]
-    weight: Float[Array, "system observation"]
-    constant: Float[Array, " system"]
-    member: Float[Array, "system observation quantity"] | None = None  # which observation is of which quantity
-    family: Family = eqx.field(static=True, default=FAMILIES["normal"])
-    number: Float[Array, "system 1"] | None = None  # of each system, where anything is given of each
+    forward: ForwardModel = eqx.field(static=True)
+    where: ObservationIndex
+    measured: Measured
+    noise: Noise = eqx.field(static=True)
+    system: Int[Array, " system"]  # the row of each in the data, by which known inputs are found
+
+    @property
+    def scale_inferred(self) -> bool:
+        """Is any scale of the noise?"""
+        return self.measured.quantity_onehot is not None
 
     def model(self, laws: Any, network: Any = None) -> Any:
         """What the forward model needs beside theta."""
-        return self.forward.model(laws, network)
+        return self.forward.prepare_context(laws, network)
 
     def predict(
-        self, theta: Float[Array, "chain system parameter"], model: Any, forward: Any = None
-    ) -> Float[Array, "chain system observation"]:
+        self, theta: Theta, context: PyTree, forward: ForwardModel | None = None, context_axes: int = 0
+    ) -> Predictions:
         """In blocks, like `evaluate`; by another form of the forward model, if given."""
-        solves, batched = theta.shape[0] * theta.shape[1], self._batched(forward or self.forward, model)
-        if block_size(solves, self.forward.numbers(0) * theta.dtype.itemsize) == solves:
-            return batched(theta)
-        return lax.map(lambda one: batched(one[None])[0], theta)
+        solves, forward = theta.shape[0] * theta.shape[1], forward or self.forward
+        if block_size(solves, self.forward.working_set_size(0) * theta.dtype.itemsize) == solves:
+            return self._batched(forward, context, context_axes)(theta)
+        own, same = _split(context, context_axes)
+
+        def one_chain(part: tuple[Array, PyTree]) -> Array:
+            theta, own = jax.tree.map(lambda a: a[None], part)
+            return self._batched(forward, eqx.combine(own, same), context_axes)(theta)[0]
+
+        return lax.map(one_chain, (theta, own))
 
     def linearise(
-        self, theta: Float[Array, "chain system parameter"], model: Any
-    ) -> tuple[Float[Array, "chain system observation"], Float[Array, "parameter chain system observation"]]:
-        """Predictions on the scale of the noise and their Jacobian, the tangent axis first.
+        self, theta: Theta, context: PyTree, context_axes: int = 0
+    ) -> tuple[Predictions, Float[Array, "parameter chain system observation"]]:
+        """Predictions and their Jacobian, the tangent axis first.
 
         Outermost, so that each tangent is a contiguous batch over chains and systems and the primal is computed once.
         """
-        batched = self._batched(self.forward, model)
+        batched = self._batched(self.forward, context, context_axes)
 
         def push(direction: Array) -> tuple[Array, Array]:
-            return jax.jvp(
-                lambda t: self.family.link(batched(t)), (theta,), (jnp.broadcast_to(direction, theta.shape),)
-            )
+            return jax.jvp(batched, (theta,), (jnp.broadcast_to(direction, theta.shape),))
 
         return jax.vmap(push, out_axes=(None, 0))(jnp.eye(theta.shape[-1]))
 
-    def evaluate(self, theta: Float[Array, "chain system parameter"], model: Any) -> Any:
-        """The fit of each system; a failed solve has log likelihood -inf.
+    def evaluate(self, theta: Theta, context: PyTree, context_axes: int = 0) -> LogLikAndGrad | ResidualStats:
+        """Log likelihood and gradient of each system, or what they are made of; a failed solve has -inf.
 
         Worked through in blocks whose state fits the first-level cache, which halves the time of a large batch.
         """
         chains, systems, parameters = theta.shape
-        size = block_size(chains * systems, self.forward.numbers(parameters) * theta.dtype.itemsize)
+        size = block_size(chains * systems, self.forward.working_set_size(parameters) * theta.dtype.itemsize)
         if size == chains * systems:
-            return self._evaluate(theta, model)
+            return self._evaluate(theta, context, context_axes)
+        own, same = _split(context, context_axes)
 
-        def block(part: tuple[Array, Array]) -> Any:
-            theta, system = part
+        def block(part: tuple[Array, Array, Array]) -> PyTree:
+            theta, *place = part
             # Every array of a likelihood has the system axis first: pick the rows these solves belong to.
-            rows = jax.tree.map(lambda a: a[system], self)
-            return jax.tree.map(lambda found: found[0], rows._evaluate(theta[None], model))
+            rows = jax.tree.map(lambda a: a[place[1]], self)
+            mine = jax.tree.map(lambda a: a[tuple(place[:context_axes])][None], own)
+            found = rows._evaluate(theta[None], eqx.combine(mine, same), 2 if context_axes else 0)
+            return jax.tree.map(lambda a: a[0], found)
 
-        system = jnp.tile(jnp.arange(systems), chains)
-        found = lax.map(block, (theta.reshape(-1, size, parameters), system.reshape(-1, size)))
-        return jax.tree.map(lambda a: a.reshape(chains, systems, *a.shape[2:]), found)
+        chain, system = jnp.repeat(jnp.arange(chains), systems), jnp.tile(jnp.arange(systems), chains)
+        parts = theta.reshape(-1, size, parameters), chain.reshape(-1, size), system.reshape(-1, size)
+        return jax.tree.map(lambda a: a.reshape(chains, systems, *a.shape[2:]), lax.map(block, parts))
 
-    def values(self, theta: Float[Array, "chain system parameter"], model: Any) -> Any:
-        """The fit without slopes: of known noise the log likelihood of each system; a failed solve has -inf."""
-        square = self.weight * (self.value - self.family.link(self.predict(theta, model))) ** 2
-        return self._sound(self._loglik(square), None)[0] if self.member is None else Fit(self._summed(square), None)
+    def values(self, theta: Theta, context: PyTree, context_axes: int = 0) -> LogLik | ResidualStats:
+        """What `evaluate` finds, without gradients."""
+        stats = self.noise.stats(self.measured, self.predict(theta, context, context_axes=context_axes), None)
+        return stats if self.scale_inferred else self._finite(self.noise.loglik(self.measured, stats, None))
 
-    def weigh(self, fit: Any, log_sigma: Float[Array, "chain quantity"] | None) -> tuple[Array, Array]:
-        """Log likelihood of each system and its gradient in theta, with noise of this size."""
-        if log_sigma is None:
-            return fit
-        assert self.member is not None
-        shrink = jnp.exp(-2 * self._of_terms(log_sigma))
-        loglik = self.weigh_values(fit, log_sigma)
-        score = jnp.sum((self.family.pull(fit.square * shrink) * shrink)[..., None] * fit.slope, axis=-2)
-        return self._sound(loglik, score)
+    def loglik_and_grad(self, found: LogLikAndGrad | ResidualStats, log_scale: LogScale | None) -> LogLikAndGrad:
+        """Log likelihood of each system and its gradient in theta, of what `evaluate` found, at these scales."""
+        if not isinstance(found, ResidualStats):
+            return found
+        return self._both_finite(*self.noise.loglik_and_grad(self.measured, found, log_scale))
 
-    def weigh_values(self, fit: Any, log_sigma: Float[Array, "chain quantity"] | None) -> Float[Array, "chain system"]:
-        if log_sigma is None:
-            return fit
-        size = jnp.einsum("sq,cq->cs", self.counts, log_sigma)
-        square = fit.square * jnp.exp(-2 * self._of_terms(log_sigma))
-        return self._sound(self.constant - size - jnp.sum(self.family.rho(square), axis=-1), None)[0]
+    def loglik(self, found: LogLik | ResidualStats, log_scale: LogScale | None) -> LogLik:
+        """Log likelihood of each system, of what `values` found, at these scales."""
+        if not isinstance(found, ResidualStats):
+            return found
+        return self._finite(self.noise.loglik(self.measured, found, log_scale))
 
-    @property
-    def counts(self) -> Float[Array, "system quantity"]:
-        """Observations of each quantity."""
-        assert self.member is not None
-        return jnp.sum(self.member, axis=1)
+    def gibbs_noise(
+        self,
+        key: PRNGKeyArray,
+        prior: NoisePrior,
+        stats: ResidualStats,
+        log_scale: Float[Array, "chain quantity"],
+        temperature: Float[Array, ""] | float = 1.0,
+    ) -> Float[Array, "chain quantity"]:
+        """Draw the log scales given what `evaluate` or `values` found, the likelihood to the power of `temperature`."""
+        return self.noise.gibbs_noise(key, prior, self.measured, stats, log_scale, temperature)
 
-    def _of_terms(self, log_sigma: Float[Array, "chain quantity"]) -> Float[Array, "chain #system term"]:
-        if self.family.linear:
-            return log_sigma[:, None, :]
-        return jnp.einsum("soq,cq->cso", self.member, log_sigma)
-
-    def _summed(self, per_observation: Float[Array, "chain system observation"]) -> Float[Array, "chain system term"]:
-        if not self.family.linear:
-            return per_observation
-        return jnp.einsum("cso,soq->csq", per_observation, self.member)
-
-    def _loglik(self, square: Float[Array, "chain system observation"]) -> Float[Array, "chain system"]:
-        return self.constant - jnp.sum(self.family.rho(square), axis=-1)
-
-    def _evaluate(self, theta: Array, model: Any) -> Any:
-        prediction, jacobian = self.linearise(theta, model)
-        weighted = self.weight * (self.value - prediction)
-        square = weighted * (self.value - prediction)
-        if self.member is None:
-            score = jnp.moveaxis(jnp.sum(jacobian * (self.family.pull(square) * weighted), axis=-1), 0, -1)
-            return self._sound(self._loglik(square), score)
-        slope = jax.vmap(self._summed, out_axes=-1)(jacobian * weighted)
-        return Fit(self._summed(square), slope)
-
-    def _sound(self, loglik: Array, score: Any) -> tuple[Array, Any]:
-        """Log likelihood and score where there are any: a failed solve has -inf and none."""
-        finite = jnp.isfinite(loglik)
-        if score is None:
-            return jnp.where(finite, loglik, -jnp.inf), None
-        finite = finite & jnp.all(jnp.isfinite(score), axis=-1)
-        return jnp.where(finite, loglik, -jnp.inf), jnp.where(finite[..., None], score, 0.0)
+    def blank(self, theta: Float[Array, "*lead system parameter"]) -> PyTree:
+        """What `evaluate` would find where nothing can be solved; for chains of which nothing is evaluated yet."""
+        if not self.scale_inferred:
+            return jnp.full(theta.shape[:-1], -jnp.inf, theta.dtype), jnp.zeros_like(theta)
+        one = jax.ShapeDtypeStruct((1, *self.measured.value.shape), theta.dtype)
+        terms = jax.eval_shape(lambda m: self.noise.stats(self.measured, m, None).value, one).shape[-1]
+        shape = (*theta.shape[:-1], terms)
+        return ResidualStats(jnp.full(shape, jnp.inf, theta.dtype), jnp.zeros((*shape, theta.shape[-1]), theta.dtype))
 
     def mean(
         self,
-        theta: Float[Array, "chain system parameter"],
-        model: Any,
+        theta: Theta,
+        context: PyTree,
         sound: Bool[Array, "chain #system"] | None = None,
-        log_sigma: Float[Array, "chain quantity"] | None = None,
+        log_scale: LogScale | None = None,
     ) -> Float[Array, ""]:
         """Log likelihood of all systems, averaged over chains: what closure learning differentiates, in reverse.
 
         Solves not `sound` do not count. (Their theta must be replaced by one that can be solved: a solve that overflows
         turns even a zero sent back through it into NaN, and the law is shared.)
         """
-        return self.mean_of(self._batched(self.forward.reverse(), model)(theta), sound, log_sigma)
+        return self.mean_of(self._batched(self.forward.for_reverse_mode(), context)(theta), sound, log_scale)
 
     def mean_of(
         self,
-        prediction: Float[Array, "chain system observation"],
+        prediction: Predictions,
         sound: Bool[Array, "chain #system"] | None = None,
-        log_sigma: Float[Array, "chain quantity"] | None = None,
+        log_scale: LogScale | None = None,
     ) -> Float[Array, ""]:
         """The same, of predictions already made."""
-        square = self.weight * (self.value - self.family.link(prediction)) ** 2
-        if log_sigma is None:
-            loglik = self._loglik(square)
-        else:
-            scaled = square * jnp.exp(-2 * jnp.einsum("soq,cq->cso", self.member, log_sigma))
-            loglik = self._loglik(scaled) - jnp.einsum("sq,cq->cs", self.counts, log_sigma)
+        loglik = self.noise.loglik(self.measured, self.noise.stats(self.measured, prediction, None), log_scale)
         return jnp.mean(jnp.sum(loglik if sound is None else jnp.where(sound, loglik, 0.0), axis=-1))
 
-    def _batched(self, forward: Any, model: Any) -> Any:
-        def one(theta: Array, where: Any, number: Any) -> Array:
-            return forward.predict(theta if number is None else jnp.append(theta, number), model, where)
+    def _evaluate(self, theta: Theta, context: PyTree, context_axes: int) -> LogLikAndGrad | ResidualStats:
+        stats = self.noise.stats(self.measured, *self.linearise(theta, context, context_axes))
+        return stats if self.scale_inferred else self.loglik_and_grad(stats, None)
 
-        over_chains = jax.vmap(jax.vmap(one), in_axes=(0, None, None))
-        return lambda theta: over_chains(theta, self.where, self.number)
+    def _finite(self, loglik: LogLik) -> LogLik:
+        return jnp.where(jnp.isfinite(loglik), loglik, -jnp.inf)
 
+    def _both_finite(self, loglik: LogLik, gradient: Float[Array, "chain system parameter"]) -> LogLikAndGrad:
+        """A failed solve has log likelihood -inf, and no gradient."""
+        finite = jnp.isfinite(loglik) & jnp.all(jnp.isfinite(gradient), axis=-1)
+        return jnp.where(finite, loglik, -jnp.inf), jnp.where(finite[..., None], gradient, 0.0)
 
-def solve_many(forward: Any, theta: Float[Array, "draw parameter"], laws: Any) -> Float[Array, "draw point state"]:
-    """Solutions of a solver on its grid for many draws, a block at a time."""
-    size = block_size(theta.shape[0], forward.numbers(0) * theta.dtype.itemsize)
-    return lax.map(lambda t: forward.solution(t, laws), theta, batch_size=size)
+    def _batched(self, forward: ForwardModel, context: PyTree, context_axes: int = 0) -> Callable[[Theta], Predictions]:
+        own, same = _split(context, context_axes)
 
+        def one(theta: Array, where: ObservationIndex, system: Array, own: PyTree) -> Array:
+            return forward.predict(theta, eqx.combine(own, same), where, system)
 
-CACHE = 32_000
-
-
-def block_size(solves: int, bytes_each: int) -> int:
-    """The largest divisor of `solves` that fits the cache; all of them where no useful one does, or size does not matter."""
-    # A solve larger than the cache fills the vector units by itself, and in a small block few wait for the slowest.
-    most = min(max(CACHE // bytes_each, 64 if bytes_each < CACHE else 4), solves) if bytes_each else solves
-    fitting = next(size for size in range(most, 0, -1) if solves % size == 0)
-    return fitting if fitting >= most // 3 else solves
+        over_systems = jax.vmap(one, in_axes=(0, 0, 0, 0 if context_axes == 2 else None))
+        over_chains = jax.vmap(over_systems, in_axes=(0, None, None, 0 if context_axes else None))
+        return lambda theta: over_chains(theta, self.where, self.system, own)
 
 
-def likelihood(problem: Problem, data: Observations, kind: str = "solver", **options: Any) -> Likelihood:
-    """The likelihood of matched data (see `Observations.matched`) under the problem's solver or one of its surrogates."""
-    forward, where = solver(problem, data)
-    if kind not in KINDS and options:
-        raise ProblemError(
-            f"network is for surrogates, and forward={kind!r} has none; drop it, or name another --forward"
-        )
-    if kind in KINDS:
-        forward, where = surrogate(kind, problem, forward, **options), stencil(problem, data)
-    family, unknown = FAMILIES[problem.noise], np.isnan(data.sigma) & data.mask
-    value, sigma = data.value, np.where(unknown, 1.0, data.sigma)
-    each = family.constant - np.log(sigma)
-    if family.log:
-        value = _logs(data)
-        each = each - value
-    member = data.mask[..., None] & (data.quantity[..., None] == np.arange(len(data.quantities)))
-    return Likelihood(
-        forward,
-        where,
-        jnp.asarray(value, float),
-        jnp.asarray(np.where(data.mask, 1 / sigma**2, 0.0), float),
-        jnp.asarray(np.sum(np.where(data.mask, each, 0.0), axis=1), float),
-        jnp.asarray(member, float) if unknown.any() else None,
-        family,
-        jnp.arange(len(data.systems), dtype=float)[:, None] if problem.parameters.given else None,
-    )
+def _split(context: PyTree, context_axes: int) -> tuple[PyTree, PyTree]:
+    """What of a context belongs to each chain (and system), and what is the same for all."""
+    return eqx.partition(context, lambda leaf: context_axes > 0 and isinstance(leaf, jax.Array | np.ndarray))
 
 
-def _logs(data: Observations) -> np.ndarray:
-    """Logarithms of observed values, which noise in proportion needs."""
-    bad = np.argwhere(data.mask & (data.value <= 0))
-    if len(bad):
-        system, place = bad[0]
-        name = data.quantities[data.quantity[system, place]]
-        raise DataError(
-            f"log-normal noise needs positive values, but {name} of system {data.systems[system]} is {data.value[system, place]:g} "
-            f"({len(bad)} such in all); leave these out, or choose noise='normal'"
-        )
-    return np.where(data.mask, np.log(np.where(data.mask, data.value, 1.0)), 0.0)
+def likelihood(problem: Equation, data: Observations) -> Likelihood:
+    """The likelihood of aligned data (see `align`) under the problem's solver."""
+    forward, where = problem.solver(data)
+    noise = noise_of(problem)
+    return Likelihood(forward, where, noise.observe(data), noise, jnp.arange(len(data.systems)))
+
+
+def seen_through(exact: Likelihood, problem: Equation, data: Observations, name: str, **options: Any) -> Likelihood:
+    """The same observations as chains are to see them: under one of the forward models that the problem allows."""
+    forward, where = forward_model(name, problem, data, **options)
+    return dataclasses.replace(exact, forward=forward, where=where) if forward.approximate else exact

@@ -1,6 +1,6 @@
 """Tabulated functions of one or two inputs: cubic inside the range, straight lines outside.
 
-A solver calls the closure thousands of times an iteration; a network costs about 25 kflop a call, a table about 20.
+A solver calls a law thousands of times an iteration; a network costs about 25 kflop a call, a table about 20.
 Tables are linear in their node values, so gradients flow through them into the network that filled them.
 """
 
@@ -10,7 +10,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
+
+from ._base import LawSpec, Scaling, SolverLaw
 
 
 class Axis(eqx.Module):
@@ -36,7 +39,7 @@ class Axis(eqx.Module):
         return jnp.where((s < 0.0) | (s > self.nodes - 1.0), 1.0, 0.0)
 
 
-def axis(low: Any, high: Any, nodes: int, symmetric: bool) -> Axis:
+def axis(low: ArrayLike, high: ArrayLike, nodes: int, symmetric: bool) -> Axis:
     """Nodes over [low, high], widened so that they hold zero when the range does or when symmetry asks for it."""
     low, high = jnp.asarray(low, float), jnp.asarray(high, float)
     if symmetric:
@@ -49,17 +52,17 @@ def axis(low: Any, high: Any, nodes: int, symmetric: bool) -> Axis:
 class Curve(eqx.Module):
     """One input: a row of four polynomial coefficients a cell."""
 
-    axis: Axis
+    axes: tuple[Axis]
     coefficients: Float[Array, "cell 4"]
 
     def __call__(self, x: Float[Array, ""]) -> Float[Array, ""]:
-        return _curve(self.coefficients, self.axis, jnp.asarray(x))
+        return _curve(self.coefficients, self.axes[0], jnp.asarray(x))
 
 
 def curve(axis: Axis, value: Float[Array, " node"], monotone: bool) -> Curve:
     """Cubic Hermite interpolant of node values.
 
-    Slopes are central differences; for increasing values they are harmonic means (Fritsch and Butland 1984),
+    Gradients are central differences; for increasing values they are harmonic means (Fritsch and Butland 1984),
     which keep every cell increasing.
     """
     left, right = value[:-1], value[1:]
@@ -70,19 +73,19 @@ def curve(axis: Axis, value: Float[Array, " node"], monotone: bool) -> Curve:
         inner = jnp.where(product > 0, 2 * product / jnp.where(product > 0, total, 1.0), 0.0)
     else:
         inner = 0.5 * (rise[:-1] + rise[1:])
-    slope = jnp.concatenate([rise[:1], inner, rise[-1:]])
-    m0, m1 = slope[:-1], slope[1:]
-    return Curve(axis, jnp.stack([left, m0, 3 * rise - 2 * m0 - m1, m0 + m1 - 2 * rise], axis=-1))
+    gradient = jnp.concatenate([rise[:1], inner, rise[-1:]])
+    m0, m1 = gradient[:-1], gradient[1:]
+    return Curve((axis,), jnp.stack([left, m0, 3 * rise - 2 * m0 - m1, m0 + m1 - 2 * rise], axis=-1))
 
 
 def _polynomial(
     coefficients: Float[Array, "cell 4"], axis: Axis, x: Float[Array, ""]
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
-    """Value and slope in x."""
+    """Value and gradient in x."""
     cell, u, beyond = axis.locate(x)
     c = coefficients[cell]
-    slope = c[1] + u * (2 * c[2] + 3 * u * c[3])
-    return c[0] + u * (c[1] + u * (c[2] + u * c[3])) + slope * beyond, slope / axis.step
+    gradient = c[1] + u * (2 * c[2] + 3 * u * c[3])
+    return c[0] + u * (c[1] + u * (c[2] + u * c[3])) + gradient * beyond, gradient / axis.step
 
 
 @jax.custom_jvp
@@ -91,13 +94,13 @@ def _curve(coefficients: Float[Array, "cell 4"], axis: Axis, x: Float[Array, ""]
 
 
 def _curve_jvp(primals: tuple, tangents: tuple) -> tuple:
-    # By hand: forward mode needs one look-up for value and slope, and no tangent of the table where there is none.
+    # By hand: forward mode needs one look-up for value and gradient, and no tangent of the table where there is none.
     coefficients, axis, x = primals
     d_coefficients, _, d_x = tangents
-    value, slope = _polynomial(coefficients, axis, x)
+    value, gradient = _polynomial(coefficients, axis, x)
     tangent = jnp.zeros_like(value)
     if not _is_zero(d_x):
-        tangent = tangent + slope * d_x
+        tangent = tangent + gradient * d_x
     if not _is_zero(d_coefficients):
         tangent = tangent + _polynomial(d_coefficients, axis, x)[0]
     return value, tangent
@@ -113,19 +116,21 @@ _curve.defjvp(_curve_jvp, symbolic_zeros=True)
 class Surface(eqx.Module):
     """Two inputs: Catmull-Rom in both, from node values with one linear ghost node on each side."""
 
-    axes: tuple[Axis, Axis]
+    axes: tuple[Axis, ...]
     padded: Float[Array, "rows columns"]
 
     def __call__(self, x: Float[Array, ""], y: Float[Array, ""]) -> Float[Array, ""]:
-        (i, u, du), (j, v, dv) = self.axes[0].locate(jnp.asarray(x)), self.axes[1].locate(jnp.asarray(y))
+        i, u, du = self.axes[0].locate(jnp.asarray(x))
+        j, v, dv = self.axes[1].locate(jnp.asarray(y))
         patch = lax.dynamic_slice(self.padded, (i, j), (4, 4))
-        wu, wv = _weights(u), _weights(v)
-        along_v = patch @ wv
-        slope_u, slope_v = _slope_weights(u) @ along_v, wu @ patch @ _slope_weights(v)
-        return wu @ along_v + slope_u * du + slope_v * dv
+        wu = _weights(u)
+        along_v = patch @ _weights(v)
+        gradient_u = _gradient_weights(u) @ along_v
+        gradient_v = wu @ patch @ _gradient_weights(v)
+        return wu @ along_v + gradient_u * du + gradient_v * dv
 
 
-def surface(axes: tuple[Axis, Axis], value: Float[Array, "rows columns"]) -> Surface:
+def surface(axes: tuple[Axis, ...], value: Float[Array, "rows columns"]) -> Surface:
     for dimension in (0, 1):
         value = jnp.moveaxis(value, dimension, 0)
         value = jnp.concatenate([2 * value[:1] - value[1:2], value, 2 * value[-1:] - value[-2:-1]])
@@ -138,6 +143,26 @@ def _weights(u: Float[Array, ""]) -> Float[Array, " 4"]:
     return 0.5 * jnp.stack([2 * u2 - u - u3, 2 - 5 * u2 + 3 * u3, u + 4 * u2 - 3 * u3, u3 - u2])
 
 
-def _slope_weights(u: Float[Array, ""]) -> Float[Array, " 4"]:
+def _gradient_weights(u: Float[Array, ""]) -> Float[Array, " 4"]:
     u2 = u * u
     return 0.5 * jnp.stack([4 * u - 1 - 3 * u2, 9 * u2 - 10 * u, 1 + 8 * u - 9 * u2, 3 * u2 - 2 * u])
+
+
+class TabulatedLaw(SolverLaw):
+    """A law as a solver looks it up: the table holds what comes before the structure's `finish`."""
+
+    spec: LawSpec = eqx.field(static=True)
+    table: Curve | Surface
+    scaling: Scaling
+
+    def __call__(self, *x: ArrayLike) -> Float[Array, ""]:
+        _, scale, output = lax.stop_gradient(self.scaling)
+        structure = self.spec.structure
+
+        def look_up(*x: Array) -> Array:
+            return structure.finish(x, self.table(*x), scale[0], output)
+
+        return structure.folded(look_up, tuple(map(jnp.asarray, x)))
+
+    def outside(self, x: Float[Array, "*calls input"]) -> Float[Array, "*calls"]:
+        return jnp.max(jnp.stack([a.outside(x[..., i]) for i, a in enumerate(self.table.axes)]), axis=0)

@@ -11,7 +11,8 @@ Three ways to the slope of the upper level in the law (always in the law as the 
 Every device trains on draws of its own groups; gradients are averaged, so all hold the same surrogate.
 """
 
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -20,8 +21,9 @@ import jax.random as jr
 import numpy as np
 import optax
 from jax import lax
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, PyTree
 
+from ..forward import Draw
 from ..population import uniforms
 from ..sampling import GroupKeys
 
@@ -34,8 +36,8 @@ HUGE = 1e4  # a solution so many times as large as usual is on its way to infini
 class Trained(NamedTuple):
     """Weights, their optimiser, and how large gradients have lately been."""
 
-    weights: Any
-    optimiser: Any
+    weights: PyTree
+    optimiser: PyTree
     gradient_size: Float[Array, ""]
 
 
@@ -43,7 +45,7 @@ class Replay(NamedTuple):
     """Recent draws with, for a supervised surrogate, the solver's solutions there; the oldest is replaced next."""
 
     theta: Float[Array, "group slot system parameter"]
-    label: Any  # (group, slot, system, point, state), or None
+    label: Array | None  # (group, slot, system, point, state), or None
     next: Int[Array, " group"]
 
 
@@ -51,12 +53,12 @@ class Replay(NamedTuple):
 OPTIMISER = optax.scale_by_adam(eps_root=1e-16)
 
 
-def begin(weights: Any) -> Trained:
+def begin(weights: PyTree) -> Trained:
     empty = jax.eval_shape(OPTIMISER.init, weights)
     return Trained(weights, jax.tree.map(lambda x: jnp.asarray(np.zeros(x.shape, x.dtype)), empty), jnp.zeros(()))
 
 
-def improve(trained: Trained, gradient: Any, rate: Array | float) -> Trained:
+def improve(trained: Trained, gradient: PyTree, rate: Array | float) -> Trained:
     """One step of Adam, on a gradient in units of its own recent size and cut off at ten of them.
 
     Adam does not mind the units, but it remembers a single huge gradient for thousands of iterations, and chains that come
@@ -76,25 +78,31 @@ def improve(trained: Trained, gradient: Any, rate: Array | float) -> Trained:
     return jax.tree.map(lambda new, old: jnp.where(fine, new, old), Trained(weights, state, usual), trained)
 
 
+def train(
+    keys: GroupKeys, setup: PyTree, state: PyTree, laws: PyTree, picked: PyTree, rate: Array
+) -> tuple[Trained, PyTree, Array, PyTree]:
+    """The surrogate after its steps of this iteration, its replay, its loss, and the gradient of the upper level in the laws."""
+    theta, sound, log_sigma, members = picked
+    levels = Bilevel(setup, state.surrogate, state.replay, laws, theta, sound, log_sigma, members, keys, rate)
+    surrogate, replay, gradient, loss = levels.advance()
+    return surrogate, replay, loss, gradient
+
+
 class Bilevel(NamedTuple):
-    """One iteration's view of both levels.
+    """One iteration's view of both levels; draws as in `Picked`."""
 
-    `draws` of the chains are (group, chain, system, parameter), `sound` where they count, `log_sigma` the size of the noise
-    they hold true (None where it is known); `newcomers` are draws of their populations, for training alone.
-    """
-
-    setup: Any
+    setup: PyTree
     surrogate: Trained
-    replay: Any  # a Replay, or () where nothing is trained
-    laws: Any
+    replay: PyTree  # a Replay, or () where nothing is trained
+    laws: PyTree
     draws: Array
     sound: Array
-    log_sigma: Any
+    log_sigma: PyTree
     newcomers: Array
     keys: GroupKeys
     rate: Array
 
-    def advance(self) -> tuple[Trained, Any, Any, Array]:
+    def advance(self) -> tuple[Trained, PyTree, PyTree, Array]:
         """The surrogate and its replay after this iteration, the slope of the upper level in the laws, the loss."""
         if not jax.tree.leaves(self.surrogate.weights):
             flat, sound = _joined(self.draws), _joined(self.sound)
@@ -104,16 +112,12 @@ class Bilevel(NamedTuple):
 
     # The lower level --------------------------------------------------------------------------------------------------
 
-    def labels(self, laws: Any, draws: Array) -> Any:
+    def labels(self, laws: PyTree, draws: Array) -> Array:
         """The solver's solutions at draws."""
-        solver = self.setup.exact.forward.reverse()
-        return _each_system(lambda theta: solver.solution(theta, laws))(self.complete(draws))
+        solver = self.setup.exact.forward.for_reverse_mode()
+        return _each_system(lambda theta, system: solver.solution(theta, laws, system))(draws)
 
-    def complete(self, draws: Array) -> Array:
-        """Draws as problems take them."""
-        return self.setup.exact.forward.problem.parameters.complete(draws)
-
-    def remembered(self, laws: Any, label: Any) -> Replay:
+    def remembered(self, laws: PyTree, label: Array | None) -> Replay:
         """The replay with draws (`label` are their solutions) and newcomers in it, as many as it holds. A solution that is
         not finite, or a draw that does not count, is left out."""
         replay, slots = self.replay, self.replay.theta.shape[1]
@@ -136,31 +140,32 @@ class Bilevel(NamedTuple):
 
             return jax.vmap(one_group)(old, new, place, fine)
 
-        theta = put(replay.theta, self.complete(draws))
+        theta = put(replay.theta, draws)
         stored = None if label is None else put(replay.label, label)
         return Replay(theta, stored, (replay.next + count) % slots)
 
-    def residual(self, weights: Any, laws: Any, batch: tuple[Array, Any, Array]) -> Float[Array, "draw condition"]:
+    def residual(self, weights: PyTree, laws: PyTree, batch: Draw) -> Float[Array, "draw condition"]:
         network, forward = eqx.combine(weights, self.setup.network), self.setup.likelihood.forward
-        return jax.vmap(lambda theta, label, key: forward.residual(network, laws, theta, label, key))(*batch)
+        return jax.vmap(lambda draw: forward.residual(network, laws, draw))(batch)
 
-    def loss(self, weights: Any, laws: Any, batch: tuple[Array, Any, Array]) -> Float[Array, ""]:
+    def loss(self, weights: PyTree, laws: PyTree, batch: Draw) -> Float[Array, ""]:
         return jnp.mean(self.residual(weights, laws, batch) ** 2)
 
-    def batch(self, replay: Replay, keys: GroupKeys) -> tuple[Array, Any, Array]:
+    def batch(self, replay: Replay, keys: GroupKeys) -> Draw:
         """Draws picked at random from the replay of every group, with keys for what a loss draws itself."""
         size = max(1, self.setup.settings.batch // self.setup.settings.groups)
         slots, systems = replay.theta.shape[1:3]
 
-        def one_group(key: Array, theta: Array, label: Any) -> Any:
+        def one_group(key: Array, theta: Array, label: Array | None) -> PyTree:
             (u,) = uniforms(key, (2, size))
             slot, system = (jnp.floor(n * x).astype(int) for n, x in zip((slots, systems), u))
-            return theta[slot, system], None if label is None else label[slot, system], jr.split(key, size)
+            picked = None if label is None else label[slot, system]
+            return Draw(theta[slot, system], system, picked, jr.split(key, size))
 
         picked = jax.vmap(one_group)(keys, replay.theta, replay.label)
         return jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), picked)
 
-    def train(self, laws: Any, replay: Replay) -> tuple[Trained, Float[Array, ""]]:
+    def train(self, laws: PyTree, replay: Replay) -> tuple[Trained, Float[Array, ""]]:
         """The surrogate after its steps of this iteration, and its loss before the last of them."""
 
         def step(surrogate: Trained, keys: GroupKeys) -> tuple[Trained, Array]:
@@ -174,37 +179,36 @@ class Bilevel(NamedTuple):
 
     # The upper level --------------------------------------------------------------------------------------------------
 
-    def misfit(self, weights: Any) -> Float[Array, ""]:
+    def misfit(self, weights: PyTree) -> Float[Array, ""]:
         """Minus the log likelihood of the data at the draws, seen through the surrogate; averaged over draws."""
         network = eqx.combine(weights, self.setup.network)
         flat, sound = _joined(self.draws), _joined(self.sound)
         return -self.setup.likelihood.mean(flat, network, sound, _joined(self.log_sigma))
 
-    def exact_mean(self, laws: Any, draws: Array, sound: Array) -> Float[Array, ""]:
+    def exact_mean(self, laws: PyTree, draws: Array, sound: Array) -> Float[Array, ""]:
         return self.setup.exact.mean(draws, self.setup.exact.model(laws), sound, _joined(self.log_sigma))
 
-    def adjoint(self) -> tuple[Trained, Replay, Any, Array]:
+    def adjoint(self) -> tuple[Trained, Replay, PyTree, Array]:
         slope, label = self._solvable(self._exact_slope)
         replay = self.remembered(self.laws, label)
         surrogate, loss = self.train(self.laws, replay)
         return surrogate, replay, slope, loss
 
-    def _exact_slope(self, draws: Array, sound: Array) -> tuple[Any, Any, Array]:
+    def _exact_slope(self, draws: Array, sound: Array) -> tuple[PyTree, PyTree, Array]:
         """The solver's slope at draws, its solutions there if they are wanted, and where there are any."""
         setup = self.setup
 
-        def exact(laws: Any) -> tuple[Array, Any]:
+        def exact(laws: PyTree) -> tuple[Array, PyTree]:
             if setup.likelihood.forward.labelled:
                 # The solutions that label the draws are read at the observed points: no solve is made twice.
                 label = self.labels(laws, draws)
-                read = jax.vmap(setup.likelihood.forward.read)  # over systems
-                predicted = jax.vmap(jax.vmap(lambda *at: read(*at, setup.likelihood.where)))(
-                    self.complete(draws), label
-                )
+                seen = setup.likelihood
+                read = jax.vmap(lambda *at: jax.vmap(seen.forward.read)(*at, seen.where, seen.system))
+                predicted = jax.vmap(read)(draws, label)
                 scale = self.setup.network.frame.units.state_scale
                 fine = jnp.all(jnp.abs(label) < HUGE * scale, axis=(-2, -1))
             else:
-                label, solver = None, setup.exact.forward.reverse()
+                label, solver = None, setup.exact.forward.for_reverse_mode()
                 predicted = setup.exact.predict(_joined(draws), setup.exact.model(laws), solver)
                 predicted = predicted.reshape(*draws.shape[:2], *predicted.shape[1:])
                 scale = jnp.max(self.setup.network.frame.units.state_scale)
@@ -215,19 +219,19 @@ class Bilevel(NamedTuple):
         (_, (label, fine)), slope = eqx.filter_value_and_grad(exact, has_aux=True)(self.laws)
         return slope, label, fine
 
-    def _solvable(self, slope_of: Any) -> tuple[Any, Any]:
+    def _solvable(self, slope_of: Callable[[Array, Array], PyTree]) -> tuple[PyTree, PyTree]:
         """Slope and labels where the solver can solve. Chains see the surrogate and may stand where it cannot, and one solve
         that overflows makes the slope of a shared law NaN: then once more, with a draw that can be solved in place of such."""
         empty = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(slope_of, self.draws, self.sound))
 
-        def again(state: Any) -> Any:
+        def again(state: PyTree) -> PyTree:
             tries, draws, sound, (_, _, fine) = state
             solved = draws.reshape(-1, draws.shape[-1])[jnp.argmax(fine)]
             draws = jnp.where(fine[..., None] | (tries == 0), draws, solved)
             sound = sound & (fine | (tries == 0))
             return tries + 1, draws, sound, slope_of(draws, sound)
 
-        def needed(state: Any) -> Array:
+        def needed(state: PyTree) -> Array:
             tries, _, _, (_, _, fine) = state
             return (tries == 0) | ((tries == 1) & ~jnp.all(fine))
 
@@ -235,8 +239,8 @@ class Bilevel(NamedTuple):
         _, _, _, (slope, label, _) = lax.while_loop(needed, again, (jnp.asarray(0), self.draws, sound, empty))
         return slope, label
 
-    def unrolled(self) -> tuple[Trained, Replay, Any, Array]:
-        def upper(laws: Any) -> tuple[Array, Any]:
+    def unrolled(self) -> tuple[Trained, Replay, PyTree, Array]:
+        def upper(laws: PyTree) -> tuple[Array, PyTree]:
             # Only fresh labels know this law; older ones are what they are.
             labelled = self.setup.likelihood.forward.labelled
             replay = self.remembered(laws, self.labels(laws, self.draws) if labelled else None)
@@ -246,24 +250,24 @@ class Bilevel(NamedTuple):
         (_, (surrogate, replay, loss)), slope = eqx.filter_value_and_grad(upper, has_aux=True)(self.laws)
         return surrogate, replay, slope, loss
 
-    def implicit(self) -> tuple[Trained, Replay, Any, Array]:
+    def implicit(self) -> tuple[Trained, Replay, PyTree, Array]:
         labelled = self.setup.likelihood.forward.labelled
         known = self.labels(self.laws, self.draws) if labelled else None
         replay = self.remembered(self.laws, known)
         surrogate, loss = self.train(self.laws, replay)
-        theta = self.complete(self.draws)
-        theta = theta.reshape(-1, theta.shape[-1])
+        theta = self.draws.reshape(-1, self.draws.shape[-1])
+        system = jnp.broadcast_to(jnp.arange(self.draws.shape[2]), self.draws.shape[:3]).reshape(-1)
         keys = jax.vmap(lambda key: jr.split(key, theta.shape[0] // len(self.keys)))(self.keys).reshape(-1)
 
-        def residual(weights: Any, laws: Any, label: Any) -> Array:
+        def residual(weights: PyTree, laws: PyTree, label: PyTree) -> Array:
             flat = label.reshape(theta.shape[0], *label.shape[3:]) if labelled else None
-            return self.residual(weights, laws, (theta, flat, keys))
+            return self.residual(weights, laws, Draw(theta, system, flat, keys))
 
         there = surrogate.weights
         value, push = jax.linearize(lambda w: residual(w, self.laws, known), there)
         pull = jax.linear_transpose(push, there)
 
-        def curvature(v: Any) -> Any:
+        def curvature(v: PyTree) -> PyTree:
             (back,) = pull(push(v) / value.size)
             return jax.tree.map(lambda a, b: lax.pmean(a, AXIS) + DAMPING * b, back, v)
 
@@ -276,11 +280,12 @@ class Bilevel(NamedTuple):
         return surrogate, replay, slope, loss
 
 
-def _each_system(function: Any) -> Any:
-    """Over groups, chains and systems."""
-    return jax.vmap(jax.vmap(jax.vmap(function)))
+def _each_system(function: Callable[..., Array]) -> Callable[..., Array]:
+    """function(theta, system) over groups, chains and systems."""
+    over = jax.vmap(jax.vmap(jax.vmap(function), (0, None)), (0, None))
+    return lambda draws: over(draws, jnp.arange(draws.shape[2]))
 
 
-def _joined(tree: Any) -> Any:
+def _joined(tree: PyTree) -> PyTree:
     """(group, chain, ...) to (group x chain, ...)."""
     return jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), tree)

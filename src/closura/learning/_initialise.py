@@ -8,22 +8,22 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jaxtyping import Array, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..data import DataError, Observations
-from ..equations import Adaptive, Elliptic, Problem, ProblemError, place_names, unit_scaling
-from ..forward import Units, solve_many
-from ..laws import Closure, Known, Range, Scaling
-from ..population import Effects
+from ..equations import Equation, ForwardModel, ProblemError, place_names, unit_scaling
+from ..laws import AbstractLaw, Known, KnownLaw, Laws, LawSpec, Range, Scaling, SolverLaws, build
+from ..parameters import System
+from ..population import Effects, Population
 from ._hypergradients import Replay
 from ._settings import Settings, SettingsError
 
 MARGIN = 0.25
 SURVEY_POINTS = 2_000_000
-RESTS = 0.01  # of the pace of the data: what moves less is at rest
+RESTS = 0.01  # of the rates that the data need: what moves less is at rest
 
 
-def check_blocks(problem: Problem, settings: Settings, scale: bool, effects: bool) -> None:
+def check_blocks(problem: Equation, settings: Settings, scale: bool, effects: bool) -> None:
     """The published sampler can less; `scale`: the size of the noise is inferred, `effects`: there are covariates."""
     if effects and not settings.hierarchy:
         raise SettingsError("covariates shift the mean of a population: use hierarchy=True, or drop them")
@@ -37,15 +37,13 @@ def check_blocks(problem: Problem, settings: Settings, scale: bool, effects: boo
         raise SettingsError(f"blocks='joint' is the published sampler, which knows no {asked}; use blocks='system'")
 
 
-def device_count(problem: Problem, settings: Settings) -> int:
+def device_count(problem: Equation, settings: Settings) -> int:
     """Devices over which the groups can be spread."""
-    available = min(settings.devices or len(jax.devices()), len(jax.devices()))
-    if isinstance(getattr(problem, "integrator", None), Adaptive):
-        available = 1
+    available = min(settings.devices or len(jax.devices()), len(jax.devices()), problem.most_devices or 2**30)
     return max(n for n in range(1, available + 1) if settings.groups % n == 0)
 
 
-def effects_of(problem: Problem, data: Observations) -> Effects | None:
+def effects_of(problem: Equation, data: Observations) -> Effects | None:
     """How covariates enter the population: standardised, each shift as unsure before data as the mean itself."""
     pairs = [(name, column) for name, columns in problem.covariates.items() for column in columns]
     if not pairs:
@@ -63,38 +61,31 @@ def effects_of(problem: Problem, data: Observations) -> Effects | None:
     return Effects(jnp.asarray(np.stack(columns, axis=-1), float), jnp.asarray(variance, float), which)
 
 
-def check_physics(forward: Any, laws: Mapping[str, Any]) -> None:
-    """The integrator must suit the equation; one trajectory from the middle of the prior, and its slopes, must be finite."""
+def check_physics(forward: ForwardModel, laws: Mapping[str, Any]) -> None:
+    """The discretisation must suit the equation; one solution from the middle of the prior, and its gradient, must be finite."""
     problem = forward.problem
     problem.check_scheme()
-    theta = jnp.asarray(problem.parameters.middle, float)
+    theta = jnp.asarray(problem.parameters.mean, float)
 
     @eqx.filter_jit
     def solve(theta: Array, laws: Mapping[str, Any]) -> tuple[Array, Array]:
-        return jax.jacfwd(lambda theta: (forward.solution(theta, laws),) * 2, has_aux=True)(theta)
+        if "derivatives" not in problem.offers:
+            return jnp.zeros((1, 1, 1)), forward.solution(theta, laws, 0)
+        return jax.jacfwd(lambda theta: (forward.solution(theta, laws, 0),) * 2, has_aux=True)(theta)
 
-    slopes, path = map(np.asarray, solve(theta, laws))
+    gradient, path = map(np.asarray, solve(theta, laws))
     bad = ~np.isfinite(path)
     if bad.any():
         step = int(np.argmax(bad.any(axis=1)))
-        component = problem.state_names[int(np.argmax(bad[step]))]
+        state, place = problem.state_names[int(np.argmax(bad[step]))], place_names(problem, problem.points[step])
         guesses = ", ".join(f"{n}={kind.guess:.4g}" for n, kind in problem.parameters.kinds.items())
-        if isinstance(problem, Elliptic):
-            raise ProblemError(
-                f"there is no solution with parameters at their guesses ({guesses}) and the closure at its start (about zero): the "
-                "coefficient must be positive everywhere; use MLP(positive=True), or write it like p.k * jnp.exp(f(u))"
-            )
-        raise ProblemError(
-            f"the physics gives {path[step][bad[step]][0]} for {component!r} at {place_names(problem, problem.points[step])} with parameters at "
-            f"their guesses ({guesses}) and the closure at its start (about zero); check the physics function for divisions "
-            "by zero and roots or logarithms of negative numbers, lower dt, or choose Adaptive('kvaerno5') if it is stiff"
-        )
-    bad = ~np.isfinite(slopes)
+        raise ProblemError(problem.explain_failure(float(path[step][bad[step]][0]), state, place, guesses))
+    bad = ~np.isfinite(gradient)
     if bad.any():
         step, state, parameter = np.argwhere(bad)[0]
         raise ProblemError(
             f"the solution is finite, but the derivative of {problem.state_names[state]!r} in "
-            f"{problem.parameters.names[parameter]} is {slopes[step, state, parameter]} at {place_names(problem, problem.points[step])}, with "
+            f"{problem.parameters.names[parameter]} is {gradient[step, state, parameter]} at {place_names(problem, problem.points[step])}, with "
             "parameters at their guesses, and sampling needs derivatives; look for a square root, absolute value, norm or power "
             "of something that is exactly zero just before: add a small number to it, as in jnp.sqrt(u + 1e-6), or move a "
             "guess or the initial state off zero"
@@ -135,23 +126,34 @@ def table_range(inputs: np.ndarray) -> Range:
 
 
 def start_laws(
-    forward: Any, theta: Array, key: PRNGKeyArray, pace: float = 1.0
-) -> tuple[dict[str, Any], dict[str, Range]]:
-    """Closures with first weights and units taken from the problem itself, and the ranges of their tables.
+    forward: ForwardModel,
+    theta: Float[Array, "chain system parameter"],
+    key: PRNGKeyArray,
+    rhs_scale: float = 1.0,
+    chains: tuple[int, ...] = (),
+) -> tuple[dict[str, AbstractLaw], dict[str, Range]]:
+    """Laws with first weights and units taken from the problem itself, and the ranges of their tables. Where every chain
+    has a law of its own it has the axes `chains` in front.
 
     Inputs are scaled by where trajectories of prior draws go when the unknown laws are absent. The output is scaled by how
     large a law must be to matter: the size of the known right-hand side over its response to the law. Where nothing moves
-    without the law (most of the time), or nothing can be solved, laws of the size that makes things change at the data's
-    `pace` take its place.
+    without the law (most of the time), or nothing can be solved, laws of the size that makes the right-hand side as large as
+    the data need it, `rhs_scale`, take its place.
     """
     specs = forward.problem.closures
-    unknown = [name for name, spec in specs.items() if not isinstance(spec, Known)]
-    survey = jax.jit(jax.vmap(jax.vmap(lambda t, sizes: _with_constant_laws(forward, t, sizes), (0, None)), (0, None)))
+    unknown = [name for name, spec in specs.items() if spec.trainable]
+    systems = jnp.arange(theta.shape[1])
+
+    @jax.jit
+    def survey(theta: Array, sizes: dict[str, Any]) -> tuple[Any, Any, Any]:
+        of_systems = jax.vmap(lambda t, k: _with_constant_laws(forward, t, k, sizes))
+        return jax.vmap(of_systems, (0, None))(theta, systems)
+
     seen, without, change = jax.device_get(survey(theta, dict.fromkeys(unknown, 0.0)))
-    outputs = {name: _output_scale(without, change[name], pace) for name in unknown}
+    outputs = {name: _output_scale(without, change[name], rhs_scale) for name in unknown}
     inputs = finite_rows(seen)
     if unknown and any(_says_little(seen[name]) for name in unknown):
-        signs = (1.0,) if any(specs[name].positive for name in unknown) else (1.0, -1.0)
+        signs = (1.0,) if any(specs[name].structure.positive for name in unknown) else (1.0, -1.0)
         more = [finite_rows(survey(theta, {n: sign * outputs[n] for n in unknown})[0]) for sign in signs]
         inputs = {name: np.concatenate([inputs[name], *(rows[name] for rows in more)]) for name in inputs}
     scalings = {}
@@ -160,71 +162,50 @@ def start_laws(
         numbers = (low + high) / 2, (high - low) / 2, outputs.get(name, 1.0)
         scalings[name] = Scaling(*(jnp.asarray(x, float) for x in numbers))
 
-    @eqx.filter_jit
-    def build(key: PRNGKeyArray, scalings: dict[str, Scaling]) -> dict[str, Any]:
-        keys = jr.split(key, max(1, len(specs)))
-        return {name: spec.build(k, scalings[name]) for k, (name, spec) in zip(keys, specs.items())}
-
-    return build(key, scalings), {name: table_range(x) for name, x in inputs.items()}
+    built = eqx.filter_jit(lambda key, scalings: build(specs, key, scalings, chains))(key, scalings)
+    return built, {name: table_range(x) for name, x in inputs.items()}
 
 
 def start_surrogate(
-    forward: Any, solver: Any, prior: Any, laws: Mapping[str, Any], theta: Array, key: PRNGKeyArray
+    forward: ForwardModel, prior: Population, laws: Mapping[str, Any], theta: Array, key: PRNGKeyArray
 ) -> tuple[Any, Any]:
-    """The surrogate's network in units of the solver's solutions at first draws `theta` (group, chain, system, parameter),
-    and these draws as its first replay; nothing for a solver."""
-    if not forward.trained:
-        return None, ()
-    mean, variance = prior.mean, prior.variance
-
-    @jax.jit
-    def solve(theta: Array) -> Array:
-        paths = solve_many(solver, theta.reshape(-1, theta.shape[-1]), laws)
-        return paths.reshape(*theta.shape[:-1], *paths.shape[1:])
-
-    complete = solver.problem.parameters.complete
-    theta = complete(theta)
-    paths = solve(theta)
-    fine = jnp.all(jnp.isfinite(paths), axis=(-2, -1), keepdims=True)
-    middle = complete(jnp.broadcast_to(mean, (*theta.shape[:-1], mean.shape[0])))
-    theta = jnp.where(fine[..., 0], theta, middle)
-    paths = jnp.where(fine, paths, solve(middle[:1, :1]))
-    scale = np.std(np.asarray(paths, float), axis=(0, 1, 2, 3))
-    known = [jnp.asarray(numbers, float) for numbers in solver.problem.parameters.given.units]
-    center, spread = (jnp.concatenate(both) for both in zip((mean, jnp.sqrt(variance)), known))
-    units = Units(center, spread, jnp.asarray(np.where(scale > 0, scale, 1.0), float))
-    return eqx.filter_jit(forward.build)(units, key), Replay(
-        theta, paths if forward.labelled else None, jnp.zeros(len(theta), int)
-    )
+    """The network that chains see and its first replay, from first draws `theta` (group, slot, system, parameter); nothing for
+    a solver."""
+    network, kept = forward.initialise(prior, laws, theta, key)
+    if not kept:
+        return network, ()
+    draws, label = kept
+    return network, Replay(draws, label, jnp.zeros(len(draws), int))
 
 
 def _with_constant_laws(
-    forward: Any, theta: Array, sizes: dict[str, Any]
+    forward: ForwardModel, theta: Array, system: System, sizes: dict[str, Any]
 ) -> tuple[dict[str, Array], Array, dict[str, Array]]:
     """One system with its unknown laws constant: inputs they get, right-hand side, and its change when one grows by one."""
     problem = forward.problem
     laws = _constant_laws(problem, sizes)
-    states = forward.solution(theta, laws)
-    rate = forward.terms(theta, laws, states)
+    states = forward.solution(theta, laws, system)
     more = {name: _constant_laws(problem, sizes | {name: sizes[name] + 1.0}) for name in sizes}
-    change = {name: forward.terms(theta, more[name], states) - rate for name in sizes}
-    return forward.visited(theta, laws), rate, change
+    change = {name: forward.law_effect(theta, laws, more[name], states, system) for name in sizes}
+    return forward.law_inputs(theta, laws, system), forward.rhs_values(theta, laws, states, system), change
 
 
-def _constant_laws(problem: Problem, sizes: dict[str, Any]) -> dict[str, Any]:
+def _constant_laws(problem: Equation, sizes: dict[str, Any]) -> Laws:
     """Every law of a problem, the unknown ones constant."""
-    specs = problem.closures
-    constant = {
-        n: Known(lambda *x, c=c: jnp.full(jnp.shape(x[0]), c, dtype=float), specs[n].inputs) for n, c in sizes.items()
-    }
-    return {n: (specs | constant)[n].build(jr.key(0), unit_scaling(spec.inputs)) for n, spec in specs.items()}
+
+    def one(name: str, spec: LawSpec) -> AbstractLaw:
+        if not spec.trainable:
+            return spec.build(jr.key(0), unit_scaling(spec.inputs))
+        return KnownLaw(Known(lambda *x: jnp.full(jnp.shape(x[0]), sizes[name], dtype=float), spec.inputs))
+
+    return {name: one(name, spec) for name, spec in problem.closures.items()}
 
 
-def pace_of(problem: Problem, data: Observations) -> float:
+def rhs_scale_of(problem: Equation, data: Observations) -> float:
     """How large what the laws are part of must be, for observed quantities to vary as they do."""
     value = np.asarray(data.value)[np.asarray(data.mask)]
-    pace = problem.pace(float(np.ptp(value))) if value.size and np.ptp(value) > 0 else 0.0
-    return pace if np.isfinite(pace) and pace > 0 else 1.0
+    scale = problem.rhs_scale(float(np.ptp(value))) if value.size and np.ptp(value) > 0 else 0.0
+    return scale if np.isfinite(scale) and scale > 0 else 1.0
 
 
 def _says_little(seen: Any) -> bool:
@@ -237,22 +218,19 @@ def _says_little(seen: Any) -> bool:
     return bool(np.any(high - low <= 1e-3 * np.maximum(np.abs(low), np.abs(high))))
 
 
-def _output_scale(without: np.ndarray, change: np.ndarray, pace: float) -> float:
+def _output_scale(without: np.ndarray, change: np.ndarray, rhs_scale: float) -> float:
     feels = np.isfinite(change) & np.isfinite(without) & (np.abs(change) > 0)
     if not feels.any():
         return 1.0
     usual = float(np.median(np.abs(without[feels])))
-    needed = usual if usual > RESTS * pace else pace
+    needed = usual if usual > RESTS * rhs_scale else rhs_scale
     ratio = needed / np.median(np.abs(change[feels]))
     return float(ratio) if np.isfinite(ratio) and ratio > 0 else 1.0
 
 
-def outside_share(
-    laws: Mapping[str, Any], prepared: Mapping[str, Any], inputs: Mapping[str, np.ndarray]
-) -> dict[str, float]:
+def outside_share(prepared: SolverLaws, inputs: Mapping[str, np.ndarray]) -> dict[str, float]:
     """Which part of the calls went outside each table."""
-    return {
-        name: float(np.mean(np.asarray(prepared[name].outside(jnp.asarray(inputs[name], float)))))
-        for name, law in laws.items()
-        if isinstance(law, Closure) and law.spec.nodes and len(inputs[name])
+    outside = {
+        name: law.outside(jnp.asarray(inputs[name], float)) for name, law in prepared.items() if len(inputs[name])
     }
+    return {name: float(np.mean(np.asarray(calls))) for name, calls in outside.items() if calls is not None}

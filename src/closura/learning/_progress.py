@@ -17,7 +17,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from ._run import Run
 
-PHASES = {"learn": "learning the closure", "settle": "settling", "sample": "sampling"}
+PHASES = {"learn": "learning the closure", "tune": "tuning", "sample": "sampling"}
 LINE_EVERY = 5.0
 WIDE = 120
 

@@ -2,9 +2,11 @@
 
 from typing import NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
 
 from ._settings import Settings
+from ._setup import Schedule
 
 FIRST_TEMPERATURE = 1e-3
 STORED_NUMBERS = 60_000_000
@@ -17,7 +19,7 @@ class Plan(NamedTuple):
     learn: int
     keep: int
     thin: int
-    settle: int
+    tune: int
     sample: int
 
     @property
@@ -35,20 +37,20 @@ def make_plan(settings: Settings, numbers: int) -> Plan:
     sample_chunks = -(-draws // max(1, min(draws, size // thin)))
     keep = -(-draws // sample_chunks)
     # At least two: the last one finds step sizes for the preconditioner that the others found.
-    settle_chunks = max(2, -(-settings.settle // (keep * thin))) if settings.settle else 0
+    tune_chunks = max(2, -(-settings.tune // (keep * thin))) if settings.tune else 0
     return Plan(
         learn_chunk,
         chunks * learn_chunk,
         keep,
         thin,
-        settle_chunks * keep * thin,
+        tune_chunks * keep * thin,
         sample_chunks * keep * thin,
     )
 
 
 def temperatures(settings: Settings, now: np.ndarray) -> np.ndarray:
-    """The likelihood comes in slowly, up to the part `warmup` of learning; `now` is which part of it is over."""
-    warm = np.minimum(1.0, now / settings.warmup) if settings.warmup else np.ones(len(now))
+    """The likelihood comes in slowly, up to the part `tempering` of learning; `now` is which part of it is over."""
+    warm = np.minimum(1.0, now / settings.tempering) if settings.tempering else np.ones(len(now))
     return FIRST_TEMPERATURE ** (1 - warm)
 
 
@@ -58,15 +60,32 @@ def learning_rates(settings: Settings, now: np.ndarray, surrogate: bool) -> tupl
     def cosine(place: np.ndarray) -> np.ndarray:
         return 0.02 + 0.98 * 0.5 * (1 + np.cos(np.pi * np.minimum(1.0, place)))
 
-    first, last = (settings.head_start, 1 - settings.polish) if surrogate else (0.0, 1.0)
+    first, last = (settings.surrogate_warmup, 1 - settings.surrogate_finetune) if surrogate else (0.0, 1.0)
     place = (now - first) / (last - first)
     law = settings.learning_rate * np.where((place >= 0) & (place < 1), cosine(place), 0.0)
     return law, settings.surrogate_rate * cosine(now)
 
 
 def adaptations(settings: Settings, phase: str, done: np.ndarray) -> np.ndarray:
-    """How fast step sizes follow the acceptance: ever slower while settling (`done` iterations of it are over), not at all
+    """How fast step sizes follow the acceptance: ever slower while tuning (`done` iterations of it are over), not at all
     while sampling; a step size that is given stays."""
     first = 0.1 if settings.step_size is None else 0.0
-    slowing = {"learn": np.ones(len(done)), "settle": 2 / (1 + done / 25), "sample": np.zeros(len(done))}
+    slowing = {"learn": np.ones(len(done)), "tune": 2 / (1 + done / 25), "sample": np.zeros(len(done))}
     return first * slowing[phase]
+
+
+def learn_schedule(settings: Settings, now: np.ndarray, surrogate: bool, slower: float = 1.0) -> Schedule:
+    """Of iterations of learning, at which parts of it they are."""
+    law, network = learning_rates(settings, now, surrogate)
+    adaptation, ones = adaptations(settings, "learn", now), np.ones(len(now))
+    return _schedule(temperatures(settings, now), adaptation, slower * law, slower * network, ones)
+
+
+def sample_schedule(settings: Settings, phase: str, done: np.ndarray) -> Schedule:
+    """Of iterations under a frozen law, of which so many are over."""
+    ones, none = np.ones(len(done)), np.zeros(len(done))
+    return _schedule(ones, adaptations(settings, phase, done), none, none, ones)
+
+
+def _schedule(*columns: np.ndarray) -> Schedule:
+    return Schedule(*(jnp.asarray(column, float) for column in columns))

@@ -1,14 +1,18 @@
 """Everything a run can be told, with its default and a line of help; read from Python, YAML or the command line."""
 
 import difflib
+import warnings
 from collections.abc import Mapping
 from typing import Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_serializer, field_validator, model_validator
 
-from ..equations import Problem
-from ..sampling import BLOCKS
+from ..equations import Equation
+from ..forward import forwards
+from ..population import POPULATIONS, Population
+from ..sampling import JointBlock, Kernel
 
+KERNEL_NAMES = ("theta", "shared", "joint", "population", "noise", "differential_evolution", "multi_try")
 Model = TypeVar("Model", bound=BaseModel)
 
 
@@ -25,11 +29,9 @@ class Given(BaseModel):
     preset: Literal["default", "paper"] = Field(
         "default", description="what settings not given are: tuned for two cores, or as published"
     )
-    forward: Literal["solver", "basis", "fno-supervised", "fno-physics", "pinn"] = Field(
-        "solver", description="what chains see: the solver, or a network trained while they run"
-    )
+    forward: str = Field("solver", description="what chains see: the solver, or a network trained while they run")
     hierarchy: bool = Field(True, description="infer the population; false puts a fixed prior on every system")
-    population: Literal["diagonal", "full"] = Field(
+    population: Any = Field(
         "diagonal", description="parameters vary between systems each on its own, or together (correlations inferred)"
     )
     chains: int = Field(64, ge=1, description="chains in all, split evenly into groups")
@@ -44,8 +46,8 @@ class Given(BaseModel):
     preconditioner: Literal["ensemble"] | None = Field("ensemble", description="ensemble covariance, or none")
     metropolis: bool = Field(True, description="accept or reject proposals; false leaves the discretisation error in")
     iterations: int = Field(1500, ge=1, description="iterations that learn the closure while sampling")
-    warmup: float = Field(0.4, ge=0, le=1, description="part of those over which the likelihood is tempered in")
-    settle: int = Field(
+    tempering: float = Field(0.4, ge=0, le=1, description="part of those over which the likelihood is tempered in")
+    tune: int = Field(
         200, ge=0, description="iterations with the closure frozen that tune preconditioner and step size"
     )
     draws: int = Field(300, ge=1, description="draws kept from each chain")
@@ -61,14 +63,16 @@ class Given(BaseModel):
     inner_steps: int = Field(8, ge=1, description="steps of the surrogate in an iteration")
     batch: int = Field(256, ge=1, description="draws in one step of the surrogate")
     replay: int = Field(16, ge=1, description="recent draws of all systems each group keeps to train the surrogate on")
-    newcomers: int = Field(
+    replay_prior_draws: int = Field(
         0, ge=0, description="draws of all systems from the current population each group adds to them in an iteration"
     )
     surrogate_rate: float = Field(
         2e-3, gt=0, description="first learning rate of the surrogate, decaying to a fiftieth"
     )
-    head_start: float = Field(0.0, ge=0, lt=1, description="first part of learning, in which only the surrogate learns")
-    polish: float = Field(
+    surrogate_warmup: float = Field(
+        0.0, ge=0, lt=1, description="first part of learning, in which only the surrogate learns"
+    )
+    surrogate_finetune: float = Field(
         0.15, ge=0, lt=1, description="last part of learning, in which only the surrogate still learns"
     )
     network: dict[str, Any] = Field(
@@ -77,17 +81,63 @@ class Given(BaseModel):
     hypergradient: Literal["adjoint", "unrolled", "implicit"] = Field(
         "adjoint", description="slope of the law: the solver's, through the surrogate's steps, or through its minimum"
     )
-    exact: bool = Field(
+    delayed_acceptance: bool = Field(
         False, description="correct a surrogate by the solver while sampling, so that draws are of the exact posterior"
+    )
+    sampler: tuple[Any, ...] | None = Field(
+        None, description="kernels of a sweep, in order, by name or as objects; none takes what suits the problem"
     )
     chunk: int = Field(50, ge=1, description="iterations compiled into one call; progress shows after each")
     devices: int | None = Field(None, ge=1, description="devices to spread the groups over (default: all that fit)")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _old_names(cls, values: Any) -> Any:
+        return current_names(values) if isinstance(values, dict) else values
+
+    @field_validator("population")
+    @classmethod
+    def _population(cls, value: Any) -> Any:
+        if value in POPULATIONS or (isinstance(value, type) and issubclass(value, Population)):
+            return value
+        raise ValueError(
+            f"input should be {' or '.join(map(repr, POPULATIONS))}, or a subclass of closura.population.Diagonal"
+        )
+
+    @property
+    def population_name(self) -> str:
+        return self.population if isinstance(self.population, str) else self.population.__name__
+
+    @field_serializer("population")
+    def _serialised(self, value: Any) -> str:
+        return self.population_name
+
+    @field_validator("sampler")
+    @classmethod
+    def _kernels(cls, value: Any) -> Any:
+        for one in value or ():
+            if one not in KERNEL_NAMES and not isinstance(one, Kernel):
+                raise ValueError(
+                    f"{one!r} is no kernel; kernels are {', '.join(KERNEL_NAMES)}, or a closura.sampling.Kernel"
+                )
+        return value
+
+    @field_serializer("sampler")
+    def _kernel_names(self, value: Any) -> list[str] | None:
+        return None if value is None else [one if isinstance(one, str) else one.name for one in value]
 
     @field_validator("preconditioner", "devices", mode="before")
     @classmethod
     def _none(cls, value: Any) -> Any:
         """YAML's word is null; people write none."""
         return None if isinstance(value, str) and value.lower() == "none" else value
+
+    @field_validator("forward")
+    @classmethod
+    def _exists(cls, value: str) -> str:
+        if value not in forwards():
+            raise ValueError(f"input should be {' or '.join(map(repr, forwards()))}")
+        return value
 
 
 class Settings(Given):
@@ -99,29 +149,31 @@ class Settings(Given):
     @property
     def corrected(self) -> bool:
         """Is there anything to correct?"""
-        return self.exact and self.forward != "solver"
+        return self.delayed_acceptance and self.forward != "solver"
 
     @model_validator(mode="after")
     def _check_exact(self) -> "Settings":
         if self.corrected and not self.metropolis:
-            raise ValueError("exact=True corrects by accepting and rejecting, which metropolis=False forbids; drop one")
+            raise ValueError(
+                "delayed_acceptance=True corrects by accepting and rejecting, which metropolis=False forbids; drop one"
+            )
         return self
 
     @model_validator(mode="after")
     def _check_parts(self) -> "Settings":
-        if self.head_start + self.polish >= 1:
+        if self.surrogate_warmup + self.surrogate_finetune >= 1:
             raise ValueError(
-                f"head_start={self.head_start:g} and polish={self.polish:g} leave the law nothing of learning; lower them"
+                f"surrogate_warmup={self.surrogate_warmup:g} and surrogate_finetune={self.surrogate_finetune:g} leave the law nothing of learning; lower them"
             )
         return self
 
     @model_validator(mode="after")
     def _check_population(self) -> "Settings":
-        if self.population == "full" and not self.hierarchy:
+        if self.population != "diagonal" and not self.hierarchy:
             raise ValueError(
-                "population='full' says how systems vary together, and hierarchy=False infers no population; drop one"
+                f"population={self.population_name!r} says how systems vary, and hierarchy=False infers no population; drop one"
             )
-        if self.population == "full" and self.blocks == "joint":
+        if self.population != "diagonal" and self.blocks == "joint":
             raise ValueError(
                 "blocks='joint' is the published sampler, whose population is diagonal; use blocks='system'"
             )
@@ -141,7 +193,8 @@ class Settings(Given):
         """Are there enough chains to estimate a covariance of one block?"""
         if self.preconditioner is None:
             return
-        dimension = BLOCKS[self.blocks].dimension(systems, parameters, self.hierarchy)
+        joint = self.blocks == "joint"
+        dimension = JointBlock.dimension(systems, parameters, self.hierarchy) if joint else parameters
         share = self.groups * (2 if self.covariance == "halves" else 1)
         needed = share * (dimension + 1)
         needed += -needed % (2 * self.groups)
@@ -153,7 +206,7 @@ class Settings(Given):
             )
 
 
-# What does well on two cores: for curves over time, and for fields, whose solutions are dear. Surrogates train better in many
+# What does well on two cores: for curves over time, and for fields, whose solutions are expensive. Surrogates train better in many
 # steps on few draws than in few steps on many.
 _FEW = {"chains": 32, "iterations": 1000}
 _CURVES: dict[str, dict[str, Any]] = {
@@ -167,22 +220,32 @@ _FIELD = {"chains": 32, "groups": 2, "gradient_chains": 2, "iterations": 600, "e
 _OPERATOR = _FIELD | {"chains": 24, "batch": 8, "inner_steps": 16, "surrogate_rate": 5e-3, "network": {"width": 16}}
 _FIELDS: dict[str, dict[str, Any]] = {
     "basis": _FIELD | {"batch": 32, "inner_steps": 16, "surrogate_rate": 5e-3},
-    "solver": _FIELD | {"chains": 24, "settle": 100, "draws": 200},
+    "solver": _FIELD | {"chains": 24, "tune": 100, "draws": 200},
     "fno-supervised": _OPERATOR,
-    "fno-physics": _OPERATOR | {"head_start": 0.15},
+    "fno-physics": _OPERATOR | {"surrogate_warmup": 0.15},
     "pinn": _FIELD
-    | {"batch": 16, "inner_steps": 16, "surrogate_rate": 2e-3, "iterations": 800, "warmup": 0.3}
-    | {"head_start": 0.2, "polish": 0.35},
+    | {"batch": 16, "inner_steps": 16, "surrogate_rate": 2e-3, "iterations": 800, "tempering": 0.3}
+    | {"surrogate_warmup": 0.2, "surrogate_finetune": 0.35},
 }
 # A law that drives an evolution is many times as large as it must be to matter: it has further to go.
-_EVOLUTIONS = {kind: chosen | {"learning_rate": 1e-2, "warmup": 0.2} for kind, chosen in _FIELDS.items()}
+_EVOLUTIONS = {kind: chosen | {"learning_rate": 1e-2, "tempering": 0.2} for kind, chosen in _FIELDS.items()}
 # While an operator knows nothing, it leads chains and with them the law astray.
-_EVOLUTIONS["fno-supervised"] |= {"head_start": 0.15, "iterations": 1000}
+_EVOLUTIONS["fno-supervised"] |= {"surrogate_warmup": 0.15, "iterations": 1000}
 
+
+PROFILES = {"curves": _CURVES, "fields": _FIELDS, "evolutions": _EVOLUTIONS}  # by what an equation says of itself
 
 # The runs of the paper (its appendix A), by problem; problems it does not have get those of its first.
-_PAPER = {"groups": 1, "blocks": "joint", "covariance": "self", "iterations": 9000, "warmup": 0.0, "settle": 0}
-_PAPER |= {"draws": 1000, "thin": 1, "extend": 0, "gradient_chains": 200, "polish": 0.0, "replay": 1, "batch": 20}
+_PAPER = {"groups": 1, "blocks": "joint", "covariance": "self", "iterations": 9000, "tempering": 0.0, "tune": 0}
+_PAPER |= {
+    "draws": 1000,
+    "thin": 1,
+    "extend": 0,
+    "gradient_chains": 200,
+    "surrogate_finetune": 0.0,
+    "replay": 1,
+    "batch": 20,
+}
 _PAPER |= {"hypergradient": "unrolled", "learning_rate": 5e-4, "surrogate_rate": 5e-4}
 _FNO = _PAPER | {"network": {"width": 32, "modes": 16, "depth": 4}}
 _PINN = _PAPER | {"network": {"width": 64, "depth": 5, "hard": False}, "inner_steps": 20}
@@ -202,16 +265,37 @@ PAPER: dict[str, dict[str, dict[str, Any]]] = {
 }
 
 
-def make_settings(values: dict[str, Any], problem: Problem | None = None) -> Settings:
+RENAMED = {
+    "warmup": "tempering",
+    "settle": "tune",
+    "exact": "delayed_acceptance",
+    "polish": "surrogate_finetune",
+    "head_start": "surrogate_warmup",
+    "newcomers": "replay_prior_draws",
+}
+
+
+def current_names(values: dict[str, Any]) -> dict[str, Any]:
+    """Settings under the names of version 0.1 are taken, with a note."""
+    for old in values.keys() & RENAMED.keys():
+        if RENAMED[old] in values:
+            raise SettingsError(f"{old} is called {RENAMED[old]} now, and both are given; drop {old}")
+        warnings.warn(
+            f"setting {old} is called {RENAMED[old]} now; the old name still works", FutureWarning, stacklevel=4
+        )
+    return {RENAMED.get(name, name): value for name, value in values.items()}
+
+
+def make_settings(values: dict[str, Any], problem: Equation | None = None) -> Settings:
     """Settings from keys and values, or one message that names each bad key and what it is for.
 
     What is not given has the default that suits problem and forward model, in the preset asked for.
     """
-    preset, axes = str(values.get("preset") or "default"), () if problem is None else problem.axes
-    # In the plane and in time a solver takes hours where a surrogate takes minutes.
-    usual = "basis" if len(axes) > 2 and preset == "default" else "solver"
+    values = current_names(values)
+    preset = str(values.get("preset") or "default")
+    usual = "solver" if problem is None or preset != "default" else problem.default_forward
     forward = str(values.get("forward") or usual)
-    known = _CURVES if len(axes) < 2 else _EVOLUTIONS if "time" in axes else _FIELDS
+    known = PROFILES["curves" if problem is None else problem.profile]
     if preset == "paper":
         known = PAPER.get("" if problem is None else problem.name, _FIRST)
         if forward not in known:
@@ -244,6 +328,5 @@ def _explain(item: Any, known: Mapping[str, str]) -> str:
     key = ".".join(str(part) for part in item["loc"])
     if item["type"] == "extra_forbidden":
         return unknown(key, known)
-    if key in known:
-        return f"setting {key}={item['input']!r}: {item['msg'].lower()} ({key}: {known[key]})"
-    return str(item["msg"]).removeprefix("Value error, ")
+    said = str(item["msg"]).removeprefix("Value error, ")
+    return f"setting {key}={item['input']!r}: {said.lower()} ({key}: {known[key]})" if key in known else said

@@ -3,6 +3,8 @@
 from ._known_inputs import Column as Column
 from ._known_inputs import Series as Series
 from ._known_inputs import Signal as Signal
+from ._known_inputs import System as System
+from ._known_inputs import Theta as Theta
 from ._parameters import Interval as Interval
 from ._parameters import Parameter as Parameter
 from ._parameters import Parameters as Parameters

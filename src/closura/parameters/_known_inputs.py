@@ -7,9 +7,11 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 BETWEEN = ("linear", "previous")
+Theta = Float[Array, " parameter"]  # of one system, unconstrained
+System = Int[Array, ""] | int  # the row of a system in its data
 
 
 @dataclass(frozen=True)
@@ -50,21 +52,18 @@ class Sampled(NamedTuple):
     step: float
     between: str
 
-    def at(self, system: Float[Array, ""], time: Any) -> Any:
-        values, row = jnp.asarray(self.values, float), system.astype(int)
+    def at(self, system: System, time: Any) -> Any:
+        values = jnp.asarray(self.values, float)
         place = jnp.clip((jnp.asarray(time, float) - self.begin) / self.step, 0.0, values.shape[1] - 1.0)
         if self.between == "previous":
-            return values[row, jnp.floor(place + 1e-3).astype(int)]  # times are rounded
+            return values[system, jnp.floor(place + 1e-3).astype(int)]  # times are rounded
         node = jnp.minimum(jnp.floor(place), values.shape[1] - 2.0).astype(int)
-        left = values[row, node]
-        return left + (place - node) * (values[row, node + 1] - left)
+        left = values[system, node]
+        return left + (place - node) * (values[system, node + 1] - left)
 
 
-class Given:
-    """Columns and signals of a problem; once `bound` to data, also what they are.
-
-    A system is told from the others by its row in the data, which follows its parameters in theta.
-    """
+class KnownInputs:
+    """Columns and signals of a problem; once `bound` to data, also their values, one row a system."""
 
     def __init__(self, stated: Mapping[str, Any]):
         self.columns = {n: kind.name or n for n, kind in stated.items() if isinstance(kind, Column)}
@@ -85,7 +84,9 @@ class Given:
     def signal_columns(self) -> dict[str, str]:
         return {n: kind.name or n for n, kind in self.signals.items()}
 
-    def bound(self, constants: Mapping[str, np.ndarray], series: Mapping[str, Series], times: np.ndarray) -> "Given":
+    def bound(
+        self, constants: Mapping[str, np.ndarray], series: Mapping[str, Series], times: np.ndarray
+    ) -> "KnownInputs":
         """With the columns of a table, and signals sampled at these `times`."""
         made = copy.copy(self)
         made.numbers = {n: np.asarray(constants[column], float) for n, column in self.columns.items()}
@@ -96,12 +97,11 @@ class Given:
             made.sampled[name] = Sampled(rows, float(times[0]), float(times[1] - times[0]), kind)
         return made
 
-    def of(self, system: Float[Array, ""]) -> dict[str, Any]:
+    def of(self, system: System) -> dict[str, Any]:
         """What `p` holds of a system; before there are data, ones and signals of zero."""
         if self.numbers is None or self.sampled is None:
             return dict.fromkeys(self.columns, jnp.ones(())) | dict.fromkeys(self.signals, _silent)
-        row = system.astype(int)
-        numbers: dict[str, Any] = {n: jnp.asarray(column, float)[row] for n, column in self.numbers.items()}
+        numbers: dict[str, Any] = {n: jnp.asarray(column, float)[system] for n, column in self.numbers.items()}
         return numbers | {n: _reader(signal, system) for n, signal in self.sampled.items()}
 
     @property
@@ -112,7 +112,7 @@ class Given:
         return np.array([column.mean() for column in columns]), np.array([s if s > 0 else 1.0 for s in spread])
 
 
-def _reader(signal: Sampled, system: Array) -> Any:
+def _reader(signal: Sampled, system: System) -> Any:
     return lambda t: signal.at(system, t)
 
 

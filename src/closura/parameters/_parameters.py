@@ -25,7 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ._known_inputs import Column, Given, Signal
+from ._known_inputs import Column, KnownInputs, Signal, System, Theta
 from ._priors import CHOICES, LogNormal, Normal, Prior
 
 ONE_SD = np.array([0.15865525393145707, 0.8413447460685429])  # of a normal, below one standard deviation either side
@@ -214,16 +214,16 @@ def _kind_for(low: float, high: float) -> str:
 class Parameters:
     """The parameters of one system, in order; turns theta (P,) into a record `p` with one field a name.
 
-    Those stated as plain numbers are `fixed`: in the record, not in theta. What is `given` of each system is in the record
-    too; then theta ends with the number of the system.
+    Those stated as plain numbers are `fixed`: in the record, not in theta. The `known_inputs` of each system are in the record
+    too.
     """
 
     def __init__(self, stated: "Stated"):
         self.stated = dict(stated)
         self.fixed = {n: float(kind) for n, kind in stated.items() if isinstance(kind, int | float | np.number)}
-        self.given = Given(stated)
+        self.known_inputs = KnownInputs(stated)
         self.notes: tuple[str, ...] = ()
-        known = {*self.fixed, *self.given.columns, *self.given.signals}
+        known = {*self.fixed, *self.known_inputs.columns, *self.known_inputs.signals}
         free = {name: kind for name, kind in stated.items() if name not in known}
         if not free:
             raise ValueError("a problem needs at least one parameter to infer, e.g. parameters={'k': cl.Positive()}")
@@ -249,35 +249,17 @@ class Parameters:
     def labels(self) -> tuple[str, ...]:
         return tuple(kind.label(name) for name, kind in self.kinds.items())
 
-    def constrain(self, theta: Float[Array, " parameter"]) -> Any:
-        """Physical values by name, for the physics of one system."""
+    def constrain(self, theta: Theta, system: System) -> Any:
+        """Physical values by name, for the physics of one system, `system` being its row in the data."""
         free = {name: kind.constrain(theta[i]) for i, (name, kind) in enumerate(self.kinds.items())}
-        given = self.given.of(theta[len(self)]) if self.given else {}
-        return self.record(**free, **self.fixed, **given)
+        return self.record(**free, **self.fixed, **self.known_inputs.of(system))
 
-    @property
-    def width(self) -> int:
-        """Numbers in theta as `constrain` takes it."""
-        return len(self) + bool(self.given)
-
-    @property
-    def middle(self) -> np.ndarray:
-        """Theta in the middle of the prior, of the first system."""
-        return np.append(self.mean, np.zeros(self.width - len(self)))
-
-    def complete(self, theta: Any) -> Any:
-        """Of (..., system, parameter), every system's number after its parameters, where anything is given of each."""
-        if not self.given:
+    def features(self, theta: Theta, system: System) -> Float[Array, " feature"]:
+        """What tells one system from another: its parameters, and the numbers known of it."""
+        if not self.known_inputs.columns:
             return theta
-        number = jnp.arange(theta.shape[-2], dtype=theta.dtype)[:, None]
-        return jnp.concatenate([theta, jnp.broadcast_to(number, (*theta.shape[:-1], 1))], axis=-1)
-
-    def features(self, theta: Float[Array, " width"]) -> Float[Array, " feature"]:
-        """What tells one system from another: parameters, and numbers given."""
-        if not self.given:
-            return theta
-        known = self.given.of(theta[len(self)])
-        return jnp.stack([*theta[: len(self)], *(known[name] for name in self.given.columns)])
+        known = self.known_inputs.of(system)
+        return jnp.stack([*theta, *(known[name] for name in self.known_inputs.columns)])
 
     def to_physical(self, theta: Any) -> Any:
         """Physical values of an array whose last axis is the parameter."""

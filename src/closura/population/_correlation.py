@@ -9,9 +9,9 @@ import numpy as np
 from jaxtyping import Array, Float
 
 
-def correlation_factor(bond: Float[Array, " pair"], count: int) -> Float[Array, "parameter parameter"]:
-    """The lower triangular factor of a correlation matrix; `bond` goes through it row by row."""
-    partial, place = jnp.tanh(bond), 0
+def correlation_factor(unbounded: Float[Array, " pair"], count: int) -> Float[Array, "parameter parameter"]:
+    """The lower triangular factor of a correlation matrix; `unbounded` goes through it row by row."""
+    partial, place = jnp.tanh(unbounded), 0
     rows = [jnp.eye(count)[0]]
     for i in range(1, count):
         left, row = jnp.ones(()), []
@@ -23,6 +23,13 @@ def correlation_factor(bond: Float[Array, " pair"], count: int) -> Float[Array, 
     return jnp.stack(rows)
 
 
+def correlations(unbounded: np.ndarray, count: int) -> np.ndarray:
+    """Correlation matrices (..., parameter, parameter) from such numbers (..., pair)."""
+    batched = jnp.vectorize(lambda one: correlation_factor(one, count), signature="(b)->(p,p)")
+    factor = np.asarray(batched(unbounded))
+    return factor @ np.swapaxes(factor, -1, -2)
+
+
 def inverse_factor(lower: Float[Array, "parameter parameter"]) -> Float[Array, "parameter parameter"]:
     """Written out: a batch of LAPACK calls costs more than matrices so small."""
     unit = jnp.eye(len(lower), dtype=lower.dtype)
@@ -32,13 +39,13 @@ def inverse_factor(lower: Float[Array, "parameter parameter"]) -> Float[Array, "
     return jnp.stack(rows)
 
 
-def log_lkj(bond: Float[Array, " pair"], count: int, concentration: float) -> Float[Array, ""]:
+def log_lkj(unbounded: Float[Array, " pair"], count: int, concentration: float) -> Float[Array, ""]:
     """Log density of the numbers (up to a constant) under p(correlation) ~ det^(concentration - 1)."""
     # The partial correlation in column j has density (1 - r^2)^(b - 1), b = concentration + (count - 2 - j) / 2; one power
     # more is the derivative of the tangent.
     column = np.concatenate([np.arange(i) for i in range(1, count)]) if count > 1 else np.zeros(0)
     power = concentration + 0.5 * (count - 2 - column)
-    return -2 * jnp.sum(power * _log_cosh(bond))
+    return -2 * jnp.sum(power * _log_cosh(unbounded))
 
 
 def _log_cosh(x: Float[Array, " pair"]) -> Float[Array, " pair"]:

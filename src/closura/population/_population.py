@@ -6,15 +6,16 @@ another prior, and covariates may shift the mean of a system. `Independent` fixe
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
+from ._base import Population
 from ._correlation import correlation_factor, inverse_factor, log_lkj
 from ._random import normal, uniforms
 from ._slice import NUMBERS, slice_draw
@@ -31,8 +32,8 @@ class Phi(NamedTuple):
 
     mu: Float[Array, "*chain parameter"]
     log_tau: Float[Array, "*chain parameter"]
-    slope: Any = None  # (*chain, effect)
-    bond: Any = None  # (*chain, pair)
+    covariate_effect: PyTree = None  # (*chain, effect)
+    correlation: PyTree = None  # (*chain, pair), unbounded numbers that a correlation matrix is made of
 
 
 class Effects(eqx.Module):
@@ -43,7 +44,7 @@ class Effects(eqx.Module):
     parameter: tuple[int, ...] = eqx.field(static=True)
 
 
-class Diagonal(eqx.Module):
+class Diagonal(Population):
     """Hierarchical Gaussian with a diagonal covariance and the paper's hyperprior."""
 
     mean: Float[Array, " parameter"]
@@ -53,7 +54,14 @@ class Diagonal(eqx.Module):
     log_densities: Densities = eqx.field(static=True, default=())
     effects: Effects | None = None
 
-    hierarchical = True
+    @property
+    def hierarchical(self) -> bool:
+        return True
+
+    @classmethod
+    def suited(cls, parameters: int) -> "type[Diagonal]":
+        """The class itself, or what it comes to with so few parameters."""
+        return cls
 
     @property
     def variance(self) -> Float[Array, " parameter"]:
@@ -61,66 +69,66 @@ class Diagonal(eqx.Module):
         return self.mean_variance + jnp.exp(self.log_variance)
 
     @property
-    def bonds(self) -> int:
+    def pairs(self) -> int:
         return 0
 
-    def draw(self, normal: Float[Array, "2 parameter"]) -> Phi:
+    def phi_from_normal(self, normal: Float[Array, "2 parameter"]) -> Phi:
         """The population of the hyperprior (about) that standard normal numbers stand for; without shifts and correlations."""
         mu = self.mean + jnp.sqrt(self.mean_variance) * normal[0]
         log_tau = self.log_variance + jnp.sqrt(self.log_variance_variance) * normal[1]
-        slope = None if self.effects is None else jnp.zeros(len(self.effects.parameter))
-        return Phi(mu, log_tau, slope, jnp.zeros(self.bonds) if self.bonds else None)
+        effect = None if self.effects is None else jnp.zeros(len(self.effects.parameter))
+        return Phi(mu, log_tau, effect, jnp.zeros(self.pairs) if self.pairs else None)
 
     def log_hyperprior(self, phi: Phi) -> Float[Array, ""]:
         total = _log_normal(phi.log_tau, self.log_variance, self.log_variance_variance)
         total += jnp.sum(_log_each(phi.mu, self.mean, self.mean_variance, self.log_densities))
         if self.effects is not None:
-            total += _log_normal(phi.slope, 0.0, self.effects.variance)
+            total += _log_normal(phi.covariate_effect, 0.0, self.effects.variance)
         return total
 
-    def centers(self, phi: Phi) -> Float[Array, "#system parameter"]:
+    def system_means(self, phi: Phi) -> Float[Array, "#system parameter"]:
         """The mean of every system (one row where all have the same)."""
         if self.effects is None:
             return phi.mu[None]
-        shift = self.effects.value * phi.slope
+        shift = self.effects.value * phi.covariate_effect
         return phi.mu + shift @ jax.nn.one_hot(np.array(self.effects.parameter), self.mean.shape[0])
 
     def whitening(self, phi: Phi) -> tuple[Float[Array, "parameter parameter"], Float[Array, ""]]:
         """The inverse of the covariance's factor, and the log determinant of that factor."""
         return jnp.diag(jnp.exp(-0.5 * phi.log_tau)), 0.5 * jnp.sum(phi.log_tau)
 
-    def scatter(self, phi: Phi, normal: Float[Array, "system parameter"]) -> Float[Array, "system parameter"]:
+    def theta_from_normal(self, phi: Phi, normal: Float[Array, "system parameter"]) -> Float[Array, "system parameter"]:
         """Systems of this population that standard normal numbers stand for."""
-        return self.centers(phi) + jnp.exp(0.5 * phi.log_tau) * normal
+        return self.system_means(phi) + jnp.exp(0.5 * phi.log_tau) * normal
 
     def log_prior(
         self, theta: Float[Array, "system parameter"], phi: Phi
     ) -> tuple[Float[Array, " system"], Float[Array, "system parameter"]]:
-        away, variance = theta - self.centers(phi), jnp.exp(phi.log_tau)
+        away, variance = theta - self.system_means(phi), jnp.exp(phi.log_tau)
         return -0.5 * jnp.sum(away**2 / variance + jnp.log(2 * jnp.pi * variance), axis=-1), -away / variance
 
-    def noise(self, key: PRNGKeyArray, chains: int) -> Any:
+    def randomness(self, key: PRNGKeyArray, chains: int) -> PyTree:
         """The randomness of `chains` Gibbs draws, drawn at once."""
         count = self.mean.shape[0]
         shifts = 0 if self.effects is None else len(self.effects.parameter)
-        shapes = ((count + shifts,), (count, TRIES, 2), (count, NUMBERS), (count + self.bonds, NUMBERS))
+        shapes = ((count + shifts,), (count, TRIES, 2), (count, NUMBERS), (count + self.pairs, NUMBERS))
         drawn = uniforms(key, *((chains, *shape) for shape in shapes))
         return normal(drawn[0]), *drawn[1:]
 
-    def gibbs(self, noise: Any, theta: Float[Array, "system parameter"], phi: Phi) -> Phi:
+    def gibbs(self, randomness: PyTree, theta: Float[Array, "system parameter"], phi: Phi) -> Phi:
         """Draw phi given theta of all systems: the mean and its shifts exactly where their priors are normal, then log tau
         exactly."""
-        for_mean, for_tau, for_slice, _ = noise
+        for_mean, for_tau, for_slice, _ = randomness
         phi = self._new_mean(for_mean, for_slice, theta, phi)
-        squares = jnp.sum((theta - self.centers(phi)) ** 2, axis=0)
+        squares = jnp.sum((theta - self.system_means(phi)) ** 2, axis=0)
         log_tau = jax.vmap(draw_log_variance, in_axes=(0, 0, 0, None, 0, 0))(
             for_tau, phi.log_tau, squares, theta.shape[0], self.log_variance, self.log_variance_variance
         )
         return phi._replace(log_tau=log_tau)
 
     def _new_mean(self, for_mean: Array, for_slice: Array, theta: Array, phi: Phi) -> Phi:
-        mu, slope = self._normal_mean(for_mean, theta, phi)
-        phi = phi._replace(mu=mu, slope=slope)
+        mu, effect = self._normal_mean(for_mean, theta, phi)
+        phi = phi._replace(mu=mu, covariate_effect=effect)
         for j, density in enumerate(self.log_densities):
             if density is not None:
                 phi = phi._replace(mu=phi.mu.at[j].set(self._sliced_mean(j, density, for_slice[j], theta, phi)))
@@ -132,7 +140,7 @@ class Diagonal(eqx.Module):
         """The mean of a parameter whose prior is not normal, given all the rest."""
         white = self.whitening(phi)[0]
         precision = theta.shape[0] * jnp.sum(white[:, j] ** 2)
-        away = white @ jnp.sum(theta - self.centers(phi), axis=0)
+        away = white @ jnp.sum(theta - self.system_means(phi), axis=0)
         center = phi.mu[j] + jnp.sum(white[:, j] * away) / precision
 
         def log_density(mu: Array) -> Array:
@@ -146,10 +154,10 @@ class Diagonal(eqx.Module):
 
         Where some are not, the rest must be drawn given those: they keep their values here.
         """
-        if self.effects is None and not any(self.log_densities) and not self.bonds:
+        if self.effects is None and not any(self.log_densities) and not self.pairs:
             precision = theta.shape[0] * jnp.exp(-phi.log_tau) + 1 / self.mean_variance
             center = jnp.exp(-phi.log_tau) * jnp.sum(theta, axis=0) + self.mean / self.mean_variance
-            return center / precision + normal / jnp.sqrt(precision), phi.slope
+            return center / precision + normal / jnp.sqrt(precision), phi.covariate_effect
         return self._regressed(normal, theta, phi)
 
     def _regressed(self, normal: Array, theta: Array, phi: Phi) -> tuple[Array, Array | None]:
@@ -181,76 +189,74 @@ class Correlated(Diagonal):
 
     concentration: float = eqx.field(static=True, default=2.0)
 
+    @classmethod
+    def suited(cls, parameters: int) -> type[Diagonal]:
+        return cls if parameters > 1 else Diagonal
+
     @property
-    def bonds(self) -> int:
+    def pairs(self) -> int:
         count = self.mean.shape[0]
         return count * (count - 1) // 2
 
     def log_hyperprior(self, phi: Phi) -> Float[Array, ""]:
-        return super().log_hyperprior(phi) + log_lkj(phi.bond, self.mean.shape[0], self.concentration)
+        return super().log_hyperprior(phi) + log_lkj(phi.correlation, self.mean.shape[0], self.concentration)
 
     def whitening(self, phi: Phi) -> tuple[Float[Array, "parameter parameter"], Float[Array, ""]]:
-        lower = correlation_factor(phi.bond, len(phi.mu))
+        lower = correlation_factor(phi.correlation, len(phi.mu))
         size = jnp.sum(jnp.log(jnp.diagonal(lower))) + 0.5 * jnp.sum(phi.log_tau)
         return inverse_factor(lower) * jnp.exp(-0.5 * phi.log_tau), size
 
-    def scatter(self, phi: Phi, normal: Float[Array, "system parameter"]) -> Float[Array, "system parameter"]:
-        lower = jnp.exp(0.5 * phi.log_tau)[:, None] * correlation_factor(phi.bond, len(phi.mu))
-        return self.centers(phi) + normal @ lower.T
+    def theta_from_normal(self, phi: Phi, normal: Float[Array, "system parameter"]) -> Float[Array, "system parameter"]:
+        lower = jnp.exp(0.5 * phi.log_tau)[:, None] * correlation_factor(phi.correlation, len(phi.mu))
+        return self.system_means(phi) + normal @ lower.T
 
     def log_prior(
         self, theta: Float[Array, "system parameter"], phi: Phi
     ) -> tuple[Float[Array, " system"], Float[Array, "system parameter"]]:
         white, log_size = self.whitening(phi)
-        away = (theta - self.centers(phi)) @ white.T
+        away = (theta - self.system_means(phi)) @ white.T
         constant = log_size + 0.5 * len(phi.mu) * jnp.log(2 * jnp.pi)
         return -0.5 * jnp.sum(away**2, axis=-1) - constant, -away @ white
 
-    def gibbs(self, noise: Any, theta: Float[Array, "system parameter"], phi: Phi) -> Phi:
+    def gibbs(self, randomness: PyTree, theta: Float[Array, "system parameter"], phi: Phi) -> Phi:
         """Draw phi given theta of all systems: the mean as in `Diagonal`, then every variance and correlation in turn."""
-        for_mean, _, for_slice, for_spread = noise
+        for_mean, _, for_slice, for_spread = randomness
         phi = self._new_mean(for_mean, for_slice, theta, phi)
-        away, (systems, count) = theta - self.centers(phi), theta.shape
+        away, (systems, count) = theta - self.system_means(phi), theta.shape
         products = away.T @ away
 
         def log_density(spread: Array) -> Array:
-            there = phi._replace(log_tau=spread[:count], bond=spread[count:])
+            there = phi._replace(log_tau=spread[:count], correlation=spread[count:])
             white, log_size = self.whitening(there)
             prior = _log_normal(there.log_tau, self.log_variance, self.log_variance_variance)
-            prior += log_lkj(there.bond, count, self.concentration)
+            prior += log_lkj(there.correlation, count, self.concentration)
             return prior - systems * log_size - 0.5 * jnp.sum(white * (white @ products))
 
         # Intervals a few times as wide as what so many systems leave open.
         open_ = 8 / jnp.sqrt(systems + 1.0)
         tau_width = 1 / jnp.sqrt(1 / (2 * open_) ** 2 + 1 / (8 * jnp.sqrt(self.log_variance_variance)) ** 2)
-        widths = jnp.concatenate([tau_width, jnp.full(self.bonds, 1.5 * open_)])
+        widths = jnp.concatenate([tau_width, jnp.full(self.pairs, 1.5 * open_)])
 
         def one(spread: Array, turn: tuple[Array, Array, Array]) -> tuple[Array, None]:
             place, uniform, width = turn
             moved = slice_draw(uniform, spread[place], lambda x: log_density(spread.at[place].set(x)), width)
             return spread.at[place].set(moved), None
 
-        spread = jnp.concatenate([phi.log_tau, phi.bond])
+        spread = jnp.concatenate([phi.log_tau, phi.correlation])
         spread, _ = lax.scan(one, spread, (jnp.arange(len(spread)), for_spread, widths))
-        return phi._replace(log_tau=spread[:count], bond=spread[count:])
+        return phi._replace(log_tau=spread[:count], correlation=spread[count:])
 
 
-class Independent(eqx.Module):
+class Independent(Population):
     """No hierarchy: every system on its own, under one fixed prior."""
 
     mean: Float[Array, " parameter"]
     variance: Float[Array, " parameter"]
     log_densities: Densities = eqx.field(static=True, default=())
 
-    hierarchical = False
-
-    def draw(self, normal: Float[Array, "2 parameter"]) -> tuple[()]:
-        return ()
-
-    def log_hyperprior(self, phi: tuple[()]) -> Float[Array, ""]:
-        return jnp.zeros(())
-
-    def scatter(self, phi: tuple[()], normal: Float[Array, "system parameter"]) -> Float[Array, "system parameter"]:
+    def theta_from_normal(
+        self, phi: tuple[()], normal: Float[Array, "system parameter"]
+    ) -> Float[Array, "system parameter"]:
         return self.mean + jnp.sqrt(self.variance) * normal
 
     def log_prior(
@@ -258,19 +264,6 @@ class Independent(eqx.Module):
     ) -> tuple[Float[Array, " system"], Float[Array, "system parameter"]]:
         each, pull = jax.vjp(lambda t: _log_each(t, self.mean, self.variance, self.log_densities), theta)
         return jnp.sum(each, axis=-1), pull(jnp.ones_like(each))[0]
-
-    def noise(self, key: PRNGKeyArray, chains: int) -> Any:
-        return ()
-
-    def gibbs(self, noise: Any, theta: Float[Array, "system parameter"], phi: tuple[()]) -> tuple[()]:
-        return phi
-
-
-def log_prior(
-    population: Any, theta: Float[Array, "system parameter"], phi: Any
-) -> tuple[Float[Array, " system"], Float[Array, "system parameter"]]:
-    """log p(theta_k | phi) of each system and its gradient."""
-    return population.log_prior(theta, phi)
 
 
 def _log_each(x: Array, mean: Array, variance: Array, densities: Densities) -> Float[Array, "*row parameter"]:
@@ -290,7 +283,7 @@ def draw_log_variance(
     uniform: Float[Array, "tries 2"],
     current: Float[Array, ""],
     squares: Float[Array, ""],
-    count: Any,
+    count: Float[Array, ""] | int,
     mean: Float[Array, ""],
     variance: Float[Array, ""],
 ) -> Float[Array, ""]:

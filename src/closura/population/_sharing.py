@@ -1,17 +1,16 @@
 """Populations in which some parameters are the same for all systems."""
 
-from typing import Any
-
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from ..parameters import Parameters
+from ._base import Population
 from ._population import Correlated, Diagonal, Effects, Independent
 
 
-class Sharing(eqx.Module):
+class Sharing(Population):
     """Theta has a row for every system still, with shared values in all of them; `varying` is the population of the rest.
 
     The prior of a shared value is counted in equal parts by all systems.
@@ -19,14 +18,18 @@ class Sharing(eqx.Module):
 
     varying: Diagonal | Independent
     common: Independent
-    shared: tuple[bool, ...] = eqx.field(static=True)
+    mask: tuple[bool, ...] = eqx.field(static=True)
+
+    @property
+    def shared(self) -> tuple[bool, ...]:
+        return self.mask
 
     @property
     def hierarchical(self) -> bool:
         return self.varying.hierarchical
 
     @property
-    def effects(self) -> Any:
+    def effects(self) -> Effects | None:
         return getattr(self.varying, "effects", None)
 
     @property
@@ -37,33 +40,35 @@ class Sharing(eqx.Module):
     def variance(self) -> Float[Array, " parameter"]:
         return self._joined(self.varying.variance, self.common.variance)
 
-    def draw(self, normal: Float[Array, "2 parameter"]) -> Any:
-        return self.varying.draw(normal[:, self._free])
+    def phi_from_normal(self, normal: Float[Array, "2 parameter"]) -> PyTree:
+        return self.varying.phi_from_normal(normal[:, self._free])
 
-    def log_hyperprior(self, phi: Any) -> Float[Array, ""]:
+    def log_hyperprior(self, phi: PyTree) -> Float[Array, ""]:
         return self.varying.log_hyperprior(phi)
 
-    def scatter(self, phi: Any, normal: Float[Array, "system parameter"]) -> Float[Array, "system parameter"]:
+    def theta_from_normal(
+        self, phi: PyTree, normal: Float[Array, "system parameter"]
+    ) -> Float[Array, "system parameter"]:
         """Systems that standard normal numbers stand for; the first row tells what they share."""
-        own = self.varying.scatter(phi, normal[:, self._free])
-        same = self.common.scatter((), normal[:1, self._held])
+        own = self.varying.theta_from_normal(phi, normal[:, self._free])
+        same = self.common.theta_from_normal((), normal[:1, self._held])
         return self._joined(own, jnp.broadcast_to(same, (own.shape[0], same.shape[1])))
 
     def log_prior(
-        self, theta: Float[Array, "system parameter"], phi: Any
+        self, theta: Float[Array, "system parameter"], phi: PyTree
     ) -> tuple[Float[Array, " system"], Float[Array, "system parameter"]]:
         systems = theta.shape[0]
         own, slope = self.varying.log_prior(theta[:, self._free], phi)
         same, pull = self.common.log_prior(theta[:, self._held], ())
         return own + same / systems, self._joined(slope, pull / systems)
 
-    def noise(self, key: PRNGKeyArray, chains: int) -> Any:
-        return self.varying.noise(key, chains)
+    def randomness(self, key: PRNGKeyArray, chains: int) -> PyTree:
+        return self.varying.randomness(key, chains)
 
-    def gibbs(self, noise: Any, theta: Float[Array, "system parameter"], phi: Any) -> Any:
-        return self.varying.gibbs(noise, theta[:, self._free], phi)
+    def gibbs(self, randomness: PyTree, theta: Float[Array, "system parameter"], phi: PyTree) -> PyTree:
+        return self.varying.gibbs(randomness, theta[:, self._free], phi)
 
-    def told(self, phi: Any, theta: np.ndarray) -> Any:
+    def told(self, phi: PyTree, theta: np.ndarray) -> PyTree:
         """Draws of the population as of all parameters, shared ones with a spread of zero; theta (..., system, parameter)."""
         if not phi:
             return phi
@@ -85,17 +90,20 @@ class Sharing(eqx.Module):
         return jnp.concatenate([free, held], axis=-1)[..., np.argsort([*self._free, *self._held])]
 
 
-Population = Diagonal | Independent | Sharing
+POPULATIONS: dict[str, type[Diagonal]] = {"diagonal": Diagonal, "full": Correlated}
 
 
 def population(
-    parameters: Parameters, hierarchical: bool = True, correlated: bool = False, effects: Effects | None = None
+    parameters: Parameters,
+    hierarchical: bool = True,
+    kind: str | type[Diagonal] = "diagonal",
+    effects: Effects | None = None,
 ) -> Population:
-    """The population whose hyperprior the problem's parameters state."""
-    shared = np.array(parameters.shared)
+    """The population whose hyperprior the problem's parameters state; its `kind` by name, or a class of your own."""
+    shared, chosen = np.array(parameters.shared), POPULATIONS[kind] if isinstance(kind, str) else kind
     if not shared.any():
-        return _population(parameters, ~shared, hierarchical, correlated, effects)
-    varying = _population(parameters, ~shared, hierarchical and not shared.all(), correlated, effects)
+        return _population(parameters, ~shared, hierarchical, chosen, effects)
+    varying = _population(parameters, ~shared, hierarchical and not shared.all(), chosen, effects)
     _, densities, mean, variance, _, _ = _stated(parameters, shared)
     return Sharing(varying, Independent(mean, variance, densities), tuple(shared.tolist()))
 
@@ -107,16 +115,15 @@ def alone(parameters: Parameters) -> Independent:
 
 
 def _population(
-    parameters: Parameters, chosen: np.ndarray, hierarchical: bool, correlated: bool, effects: Effects | None
+    parameters: Parameters, chosen: np.ndarray, hierarchical: bool, kind: type[Diagonal], effects: Effects | None
 ) -> Diagonal | Independent:
     alone, densities, mean, s_mu, m_tau, s_tau = _stated(parameters, chosen)
     if not hierarchical:
         return Independent(mean, alone, densities)
-    kind = Correlated if correlated and chosen.sum() > 1 else Diagonal
-    return kind(mean, s_mu, m_tau, s_tau, densities, effects)
+    return kind.suited(int(chosen.sum()))(mean, s_mu, m_tau, s_tau, densities, effects)
 
 
-def _stated(parameters: Parameters, chosen: np.ndarray) -> tuple[Any, ...]:
+def _stated(parameters: Parameters, chosen: np.ndarray) -> tuple[PyTree, ...]:
     """Of chosen parameters: variance of a system on its own, densities that are not normal, then as `Diagonal` takes them."""
     columns = [parameters.system_variance, parameters.mean, parameters.mean_variance]
     columns += [parameters.log_variance, parameters.log_variance_variance]

@@ -2,16 +2,17 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
+import jax.random as jr
 import numpy as np
 import pandas as pd
 import xarray as xr
+from jaxtyping import Array, PyTree
 
 from ..data import Observations
-from ..forward import Family
+from ..forward import Likelihood, Noise
 from ..learning import Run
 from ..show import ResidualView, evenly
 
@@ -24,14 +25,13 @@ DOTS, STEPS = 3_000, 400  # what a figure shows at most
 class Replicas:
     """Predictions at some posterior draws, and data replicated from them; `chain` and `draw` number those in the posterior.
 
-    Arrays are (draw, system, observation), draws of a chain together; `observed` and `predicted` are on the scale of the noise.
+    Arrays are (draw, system, observation), draws of a chain together.
     """
 
     data: Observations
-    family: Family
+    noise: Noise
     chain: np.ndarray
     draw: np.ndarray
-    observed: np.ndarray
     predicted: np.ndarray
     sigma: np.ndarray
     value: np.ndarray
@@ -39,8 +39,11 @@ class Replicas:
     @cached_property
     def residual(self) -> np.ndarray:
         """Standardised, of the real data; standard normal numbers, whatever the noise, where all is well. Padding is zero."""
-        scores = self.family.scores((self.observed - self.predicted) / self.sigma)
-        return np.where(self.data.mask, scores, 0.0)
+        return self._residual(self.predicted, self.sigma)
+
+    def _residual(self, predicted: np.ndarray, sigma: np.ndarray) -> np.ndarray:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.where(self.data.mask, self.noise.quantile_residuals(self.data.value, predicted, sigma), 0.0)
 
     @cached_property
     def inside(self) -> np.ndarray:
@@ -51,8 +54,7 @@ class Replicas:
 
     def chi_square(self, sigma: np.ndarray) -> float:
         """Mean squared residual of the mean prediction, noise of this size."""
-        mean = self.family.link(jnp.asarray(self.family.unlink(self.predicted).mean(axis=0)))
-        residual = self.family.scores((self.observed - np.asarray(mean, float)) / sigma)[self.data.mask]
+        residual = self._residual(self.predicted.mean(axis=0), sigma)[self.data.mask]
         return float(np.mean(residual**2)) if residual.size else float("nan")
 
     def dataset(self) -> xr.Dataset:
@@ -72,21 +74,21 @@ def replicate(run: Run) -> Replicas:
     some = np.ix_(chain, draw)
 
     @eqx.filter_jit
-    def predict(likelihood: Any, theta: Any, laws: Any) -> Any:
+    def predict(likelihood: Likelihood, theta: Array, laws: PyTree, axes: int) -> Array:
         # The likelihood's own forward model: observations need not lie on the time grid.
-        return likelihood.family.link(likelihood.predict(theta, likelihood.model(laws)))
+        return likelihood.predict(theta, likelihood.model(laws), context_axes=axes)
 
     chosen = jnp.asarray(theta[some].reshape(-1, *theta.shape[2:]))
-    predicted = np.asarray(predict(target, chosen, run.views), float)
+    numbers = theta.shape[1] * chain[:, None] + draw
+    predicted = predict(target, chosen, *run.views_at(numbers.ravel()))
     sigma = data.sigma
     if log_sigma is not None:
         inferred = np.exp(log_sigma[some]).reshape(-1, log_sigma.shape[-1]).astype(float)[:, data.quantity]
         sigma = np.where(np.isnan(sigma), inferred, sigma)
-    random = np.random.default_rng([run.settings.seed, STREAM])
-    noise = target.family.sample(random, predicted.shape)
-    value = target.family.unlink(predicted + sigma * noise)
-    observed = np.asarray(target.value, float)
-    return Replicas(data, target.family, chain, draw, observed, predicted, np.asarray(sigma), value)
+    key = jr.fold_in(jr.key(run.settings.seed), STREAM)
+    value = target.noise.sample(key, predicted, jnp.asarray(sigma, float))
+    arrays = (np.asarray(a, float) for a in (predicted, sigma, value))
+    return Replicas(data, target.noise, chain, draw, *arrays)
 
 
 def spread_over(chains: int, draws: int, most: int) -> tuple[np.ndarray, np.ndarray]:
@@ -111,7 +113,7 @@ def residual_views(replicas: Replicas, table: pd.DataFrame) -> list[ResidualView
     for number, quantity in enumerate(data.quantities):
         here = data.mask & (data.quantity == number)
         if here.any():
-            mean = replicas.family.unlink(replicas.predicted[:, here]).mean(axis=0)
+            mean = replicas.predicted[:, here].mean(axis=0)
             along = ("time", data.time[here]) if "time" in data.axes else (f"predicted {quantity}", mean)
             views.append(_residual_view(quantity, *along, replicas.residual[:, here], marked[here]))
     return views

@@ -1,6 +1,6 @@
 """One table of everything inferred: the population first, then every parameter of every system."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
@@ -8,10 +8,11 @@ import xarray as xr
 
 from ..diagnose import Truth
 from ..parameters import Parameters
-from ..sampling import Convergence, convergence
+from ..sampling import Convergence, labels_of
 
 POPULATION = "population"
 INTERVAL = ("2.5%", "97.5%")
+FIGURES = ("rhat", "ess_bulk", "ess_tail")
 
 
 def summarise(tree: xr.DataTree, parameters: Parameters, check: Convergence) -> pd.DataFrame:
@@ -19,35 +20,34 @@ def summarise(tree: xr.DataTree, parameters: Parameters, check: Convergence) -> 
 
     `level` tells the population's rows from those of a system that somebody called "population". A parameter's row there is its
     median in the population, physical scale (where covariates shift it, at their means); how much systems differ, shifts and
-    correlations are on the unconstrained scale, which their names say. `check` are the figures of the run, in its order.
+    correlations are on the unconstrained scale, which their names say. The figures of `check` go by the same names.
     """
-    posterior, stats = tree["posterior"].to_dataset(), tree["sample_stats"].to_dataset()
-    names, labels = parameters.names, dict(zip(parameters.names, parameters.labels))
-    varying = np.flatnonzero(~np.array(parameters.shared))
-    systems, figures, tables = posterior["system"].values, _Figures(check), []
+    posterior, figures = tree["posterior"].to_dataset(), check.figures.sel(figure=list(FIGURES))
+    names, labels = list(parameters.names), dict(zip(parameters.names, parameters.labels))
+    varying = [name for name, shared in zip(names, parameters.shared) if not shared]
+    systems, tables = posterior["system"].values, []
 
-    def add(called: Iterable[str], draws: np.ndarray, figure: np.ndarray | None = None) -> None:
-        figure = figures.of(draws) if figure is None else figure
-        tables.append(_rows(POPULATION, POPULATION, list(called), draws, figure))
+    def add(called: Sequence[str], draws: np.ndarray, found: xr.DataArray) -> None:
+        tables.append(_rows(POPULATION, POPULATION, called, draws, found.values))
 
     theta = np.stack([posterior[name].values for name in names], axis=-1)
-    own = _rows("system", np.repeat(systems, len(names)), list(names) * len(systems), theta, figures.of(theta))
+    found = _of_all(figures, "theta", names).sel(system=systems)
+    own = _rows("system", np.repeat(systems, len(names)), names * len(systems), theta, found.values)
     if "mu" in posterior:
-        add(names, np.asarray(parameters.to_physical(posterior["mu"].values)))
-        add((f"sd of {labels[names[i]]}" for i in varying), np.sqrt(posterior["tau"].values[..., varying]))
+        add(names, np.asarray(parameters.to_physical(posterior["mu"].values)), _of_all(figures, "mu", names))
+        spread = np.sqrt(posterior["tau"].sel(parameter=varying).values)
+        add([f"sd of {labels[name]}" for name in varying], spread, figures["log_tau"].sel(parameter=varying))
     if "shift" in posterior:
-        effects = (str(effect).partition(" by ") for effect in posterior["effect"].values)
-        add((f"shift of {labels[name]} by {column}" for name, _, column in effects), posterior["shift"].values)
+        found = figures["covariate_effect"].sel(effect=posterior["effect"].values)
+        add([f"shift of {label}" for label in labels_of(found, "effect")], posterior["shift"].values, found)
     if "correlation" in posterior:
-        one, other = (varying[side] for side in np.tril_indices(len(varying), -1))
-        pairs = posterior["correlation"].values[:, :, one, other]
-        figures.of(pairs)  # a run follows the numbers they come from
-        found = convergence(pairs, stats["group"].values)
-        called = (f"correlation of {labels[names[j]]} and {labels[names[i]]}" for i, j in zip(one, other))
-        add(called, pairs, _Figures(found).of(pairs))
+        one, other = np.tril_indices(len(varying), -1)
+        pairs = posterior["correlation"].sel(parameter=varying, other=varying).values[:, :, one, other]
+        called = [f"{labels[varying[j]]} and {labels[varying[i]]}" for i, j in zip(one, other)]
+        add([f"correlation of {pair}" for pair in called], pairs, figures["correlation"].sel(pair=called))
     if "sigma" in posterior:
-        free = ~np.isnan(posterior["sigma"].values).all((0, 1))
-        add((f"sigma of {q}" for q in posterior["quantity"].values[free]), posterior["sigma"].values[..., free])
+        free = figures["quantity"].values
+        add([f"sigma of {q}" for q in free], posterior["sigma"].sel(quantity=free).values, figures["log_sigma"])
     return pd.concat([*tables, own], ignore_index=True)
 
 
@@ -77,22 +77,19 @@ def population_lines(table: pd.DataFrame) -> list[str]:
     return lines
 
 
-class _Figures:
-    """Convergence figures (figure, number) of one block of numbers after the other."""
-
-    def __init__(self, check: Convergence):
-        self.rest = np.stack([np.fmax(check.rhat, check.rhat_nested), check.ess_bulk, check.ess_tail])
-
-    def of(self, draws: np.ndarray) -> np.ndarray:
-        """The next ones, of draws (chain, draw, ...)."""
-        count = int(np.prod(draws.shape[2:]))
-        these, self.rest = self.rest[:, :count], self.rest[:, count:]
-        return these
+def _of_all(figures: xr.Dataset, name: str, parameters: Sequence[str]) -> xr.DataArray:
+    """Figures (figure, ..., parameter) of all parameters: what systems share is one number wherever it stands."""
+    found = figures[name].drop_vars("parameter_label").reindex(parameter=list(parameters))
+    if "shared" in figures:
+        shared = figures["shared"].drop_vars("shared_parameter_label").rename(shared_parameter="parameter")
+        found = found.fillna(shared.reindex(parameter=list(parameters)))
+    return found
 
 
-def _rows(level: str, system: object, names: list[str], draws: np.ndarray, figures: np.ndarray) -> pd.DataFrame:
+def _rows(level: str, system: object, names: Sequence[str], draws: np.ndarray, figures: np.ndarray) -> pd.DataFrame:
+    """A row a number, of draws (chain, draw, ...) and figures (figure, ...)."""
     flat = draws.reshape(-1, len(names)).astype(float)
     low, high = np.quantile(flat, [0.025, 0.975], axis=0)
     columns = {"mean": flat.mean(axis=0), "sd": flat.std(axis=0), **dict(zip(INTERVAL, (low, high)))}
-    diagnostics = dict(zip(("rhat", "ess_bulk", "ess_tail"), figures))
-    return pd.DataFrame({"level": level, "system": system, "parameter": names, **columns, **diagnostics})
+    diagnostics = dict(zip(FIGURES, figures.reshape(len(FIGURES), -1)))
+    return pd.DataFrame({"level": level, "system": system, "parameter": list(names), **columns, **diagnostics})

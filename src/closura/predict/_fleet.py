@@ -4,16 +4,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import xarray as xr
 
 from ..data import DataError, Observations
-from ..equations import Problem
-from ..laws import prepare
-from ..learning import Stored
-from ..posterior import Law
+from ..equations import Equation
+from ..laws import Law, Laws, Range, SolverLaws, over_draws, prepare
+from ..population import PopulationDraws
 
 STORED = 2000
 
@@ -26,7 +26,7 @@ class Fleet:
     - `closures`: the laws, as `Result.closures`; `notes`: what to know before relying on any of it.
     """
 
-    problem: Problem
+    problem: Equation
     data: Observations
     tree: xr.DataTree
     closures: Mapping[str, Law]
@@ -52,13 +52,26 @@ class Fleet:
             return None
         return np.log(_flat(self.tree["posterior"]["sigma"]))
 
-    def laws(self) -> dict[str, Any]:
-        """The laws as the solver calls them, tabulated as they were while they were learned."""
-        return prepare(
-            {n: law.law for n, law in self.closures.items()}, {n: law.range for n, law in self.closures.items()}
-        )
+    @property
+    def ranges(self) -> dict[str, Range]:
+        """Of the tables of the laws."""
+        return {name: law.range for name, law in self.closures.items()}
 
-    def stored(self, data: Observations) -> Stored:
+    def laws(self, own: Laws | tuple[()] = (), axes: int = 1) -> tuple[SolverLaws, int]:
+        """The laws as solvers call them, tabulated as they were while they were learned.
+
+        Laws that every draw has its own of are given as `own`, with so many axes in front; then all laws have these, and
+        their number is returned beside them. Else it is 0.
+        """
+        shared = {name: law.law for name, law in self.closures.items() if not law.law.spec.per_chain}
+        return over_draws(prepare(shared, self.ranges), prepare(own or {}, self.ranges, leading=axes), axes)
+
+    def own_laws(self, chosen: np.ndarray) -> Laws:
+        """Those that every draw has its own of, at these draws."""
+        own = {name: law.law for name, law in self.closures.items() if law.law.spec.per_chain}
+        return jax.tree.map(lambda a: jnp.asarray(a)[chosen], own)
+
+    def stored(self, data: Observations) -> PopulationDraws:
         """Draws of population and noise, for systems with these (matched) data."""
         posterior, systems = self.tree["posterior"], len(data.systems)
         total = posterior.sizes["chain"] * posterior.sizes["draw"]
@@ -78,10 +91,10 @@ class Fleet:
                 factor = np.linalg.cholesky(np.where(np.isnan(correlation), factor, correlation))
             white = np.linalg.inv(np.sqrt(tau)[:, :, None] * factor)
         unknown = not_stated(data)
-        if unknown.any():
+        if unknown.any() and self.problem.noise.has_scale:
             log_sigma = self._sizes(unknown, data.quantities)[some]
-        arrays = (None if a is None else jnp.asarray(a, float) for a in (center, white, log_sigma))
-        return Stored(*arrays)
+        arrays = [None if a is None else jnp.asarray(a, float) for a in (center, white, log_sigma)]
+        return PopulationDraws(arrays[0], arrays[1], arrays[2], self.own_laws(some) or ())
 
     def _sizes(self, unknown: np.ndarray, names: tuple[str, ...]) -> np.ndarray:
         """Of the noise where a table does not state it: inferred by the fit, or nobody knows."""

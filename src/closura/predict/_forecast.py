@@ -10,12 +10,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
+from jaxtyping import Array
 
-from ..data import DataError, Observations
-from ..equations import Problem, bound_to, extended
-from ..forward import FAMILIES, likelihood
+from ..data import DataError, Observations, by_quantity
+from ..equations import Equation, ForwardModel, bind_inputs
+from ..forward import Likelihood, likelihood, noise_of
+from ..laws import Law, SolverLaws
 from ..parameters import Prior
-from ..posterior import Law
 from ._fleet import Fleet
 
 LEAST, MOST, NUMBERS = 100, 400, 20_000_000
@@ -27,22 +28,23 @@ COLUMNS = ("mean", "sd", "2.5%", "97.5%", "measured 2.5%", "measured 97.5%")
 def predict(fleet: Fleet, times: Any = None, until: float | None = None) -> pd.DataFrame:
     """The systems of the fit themselves."""
     problem, places = grid_for(fleet.problem, times, until)
-    problem = problem if problem is fleet.problem else bound_to(problem, fleet.data)  # signals may go on for longer
+    problem = problem if problem is fleet.problem else bind_inputs(problem, fleet.data)  # signals may go on for longer
     theta, chosen = some_draws(fleet.theta, len(fleet.data.systems) * len(places) * len(problem.observed))
     inferred = fleet.log_sigma
     sizes = noise_sizes(fleet, fleet.data, None if inferred is None else inferred[chosen, None])
-    paths = pushed(problem, fleet.data, fleet.laws(), theta, places)
+    laws = fleet.laws(fleet.own_laws(chosen))
+    paths = pushed(problem, fleet.data, laws, theta, places)
     if problem is not fleet.problem:  # within its span the fleet itself is what supports the law
         end = fleet.problem.bounds[0][1]
-        for remark in beyond_support(problem, fleet.data, fleet.closures, fleet.laws(), theta, end):
+        for remark in beyond_support(problem, fleet.data, fleet.closures, laws, theta, end):
             warnings.warn(remark, stacklevel=3)
     return summarised(problem, fleet.data.systems, places, paths, sizes)
 
 
-def grid_for(problem: Problem, times: Any, until: float | None) -> tuple[Problem, np.ndarray]:
+def grid_for(problem: Equation, times: Any, until: float | None) -> tuple[Equation, np.ndarray]:
     """The problem, long enough for what is asked, and the places (point, axis) to predict at."""
     if times is None:
-        longer = problem if until is None else extended(problem, until)
+        longer = problem if until is None else problem.extended(until)
         return longer, longer.points
     if "time" not in problem.axes:
         raise DataError(f"{problem.name} does not change in time; leave out times to predict on its grid")
@@ -54,9 +56,7 @@ def grid_for(problem: Problem, times: Any, until: float | None) -> tuple[Problem
     if not at.size or not np.isfinite(at).all() or at.min() < begin:
         got = f"{at.min():g}" if at.size else repr(times)
         raise DataError(f"times must be numbers from the problem's start, {begin:g}, on; got {got}")
-    longer = extended(problem, max(float(at.max()), until or -np.inf))
-    if len(problem.axes) == 1:
-        return longer, at[:, None]
+    longer = problem.extended(max(float(at.max()), until or -np.inf))
     lines = at, *(np.unique(line) for line in longer.points.T[1:])
     return longer, np.stack(np.meshgrid(*lines, indexing="ij"), axis=-1).reshape(-1, len(lines))
 
@@ -69,9 +69,12 @@ def some_draws(draws: np.ndarray, numbers: int) -> tuple[np.ndarray, np.ndarray]
 
 
 def pushed(
-    problem: Problem, data: Observations, laws: Mapping[str, Any], theta: np.ndarray, places: np.ndarray
+    problem: Equation, data: Observations, laws: tuple[SolverLaws, int], theta: np.ndarray, places: np.ndarray
 ) -> np.ndarray:
-    """Observed quantities (draw, system, point, quantity) at the same places of every system, by the solver."""
+    """Observed quantities (draw, system, point, quantity) at the same places of every system, by the solver.
+
+    `laws` as `Fleet.laws` gives them, at the draws of theta.
+    """
     shape = len(data.systems), len(places), len(problem.observed)
     everywhere = np.broadcast_to(places[:, None], (shape[0], *shape[1:], places.shape[1]))
     where = replace(
@@ -79,17 +82,18 @@ def pushed(
         quantities=problem.observed,
         place=everywhere.reshape(shape[0], -1, places.shape[1]),
         quantity=np.tile(np.arange(shape[2], dtype=np.int32), (shape[0], shape[1])),
-        value=np.ones((shape[0], shape[1] * shape[2])),
-        sigma=np.ones((shape[0], shape[1] * shape[2])),
+        # Nothing was measured there: any value that the noise allows will do.
+        value=np.full((shape[0], shape[1] * shape[2]), data.value[data.mask][0]),
+        sigma=np.full((shape[0], shape[1] * shape[2]), np.nan),
         mask=np.ones((shape[0], shape[1] * shape[2]), bool),
     )
-    paths = np.asarray(_run(likelihood(problem, where), jnp.asarray(theta, float), dict(laws)), float)
+    paths = np.asarray(_run(likelihood(problem, where), jnp.asarray(theta, float), *laws), float)
     return paths.reshape(len(theta), *shape)
 
 
 @eqx.filter_jit
-def _run(target: Any, theta: Any, laws: Any) -> Any:
-    return target.predict(theta, target.model(laws))
+def _run(target: Likelihood, theta: Array, laws: SolverLaws, axes: int) -> Array:
+    return target.predict(theta, target.model(dict(laws)), context_axes=axes)
 
 
 def noise_sizes(fleet: Fleet, data: Observations, log_sigma: np.ndarray | None) -> np.ndarray:
@@ -98,10 +102,9 @@ def noise_sizes(fleet: Fleet, data: Observations, log_sigma: np.ndarray | None) 
     Inferred ones (`log_sigma`, (draw, system or 1, quantity)) first, then what the problem states, then what tables do: the
     system's own, or else the median of the fleet.
     """
-    stated = fleet.problem.sigma
     sizes = np.full((1, len(data.systems), len(data.quantities)), np.nan)
-    for number, name in enumerate(fleet.problem.observed):
-        told = stated.get(name) if isinstance(stated, dict) else stated
+    stated = by_quantity(fleet.problem.sigma, fleet.problem.observed)
+    for number, told in enumerate(stated.values()):
         if told is not None and not isinstance(told, Prior):
             sizes[..., number] = told
         for table in (fleet.data, data):
@@ -122,13 +125,14 @@ def noise_sizes(fleet: Fleet, data: Observations, log_sigma: np.ndarray | None) 
 
 
 def summarised(
-    problem: Problem, systems: tuple[str, ...], places: np.ndarray, paths: np.ndarray, sizes: np.ndarray, seed: int = 0
+    problem: Equation, systems: tuple[str, ...], places: np.ndarray, paths: np.ndarray, sizes: np.ndarray, seed: int = 0
 ) -> pd.DataFrame:
     """A row for every system, place and quantity."""
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         low, high = np.quantile(paths, [0.025, 0.975], axis=0)
         columns = [paths.mean(axis=0), paths.std(axis=0), low, high]
-        below, above = np.quantile(_measured(problem, paths, sizes, seed), [0.025, 0.975], axis=0)
+        measured = noise_of(problem).measurements(seed, paths, sizes[:, :, None])
+        below, above = np.quantile(measured, [0.025, 0.975], axis=0)
         # A measurement scatters no less than what it measures, whatever so many draws say.
         columns += [np.minimum(below, low), np.maximum(above, high)]
     count, points, quantities = columns[0].shape
@@ -138,28 +142,11 @@ def summarised(
     return pd.DataFrame({**frame, **{name: column.ravel() for name, column in zip(COLUMNS, columns)}})
 
 
-def _measured(problem: Problem, paths: np.ndarray, sizes: np.ndarray, seed: int) -> np.ndarray:
-    """One measurement a draw. The noise is stratified over draws, so that bands are smooth."""
-    from scipy.special import ndtri, stdtrit
-
-    family, random = FAMILIES[problem.noise], np.random.default_rng(seed)
-    levels = (np.arange(len(paths)) + 0.5) / len(paths)
-    standard = ndtri(levels) if family.linear else stdtrit(family.freedom, levels)
-    noise = random.permuted(np.broadcast_to(standard[:, None], (len(paths), paths[0].size)), axis=0).reshape(
-        paths.shape
-    )
-    noise *= sizes[:, :, None]
-    if not family.log:
-        noise += paths
-        return noise
-    return np.where(paths > 0, paths, np.nan) * np.exp(noise)
-
-
 def beyond_support(
-    problem: Problem,
+    problem: Equation,
     data: Observations,
     closures: Mapping[str, Law],
-    laws: Mapping[str, Any],
+    laws: tuple[SolverLaws, int],
     theta: np.ndarray,
     after: float = -np.inf,
 ) -> list[str]:
@@ -167,21 +154,23 @@ def beyond_support(
     asked = {name: law for name, law in closures.items() if law.learned and law.support is not None}
     if not asked:
         return []
-    some = theta[np.linspace(0, len(theta) - 1, min(SURVEYED, len(theta))).astype(int)]
-    calls = _visited(likelihood(problem, data).forward, jnp.asarray(some, float), dict(laws))
-    return [said for name, law in asked.items() for said in _beyond(problem, data, law, np.asarray(calls[name]), after)]
+    chosen = np.linspace(0, len(theta) - 1, min(SURVEYED, len(theta))).astype(int)
+    some, (views, axes) = theta[chosen], laws
+    views = jax.tree.map(lambda a: a[chosen], views) if axes else views
+    forward, _ = problem.solver(data)
+    calls, times = _law_inputs(forward, jnp.asarray(some, float), dict(views), axes), forward.call_times
+    return [said for name, law in asked.items() for said in _beyond(data, law, np.asarray(calls[name]), times, after)]
 
 
 @eqx.filter_jit
-def _visited(forward: Any, theta: Any, laws: Any) -> Any:
-    return jax.vmap(jax.vmap(lambda t: forward.visited(t, laws)))(forward.problem.parameters.complete(theta))
+def _law_inputs(forward: ForwardModel, theta: Array, laws: SolverLaws, axes: int) -> dict[str, Array]:
+    of_systems = jax.vmap(lambda t, k, laws: forward.law_inputs(t, laws, k), (0, 0, 0 if axes == 2 else None))
+    return jax.vmap(of_systems, (0, None, 0 if axes else None))(theta, jnp.arange(theta.shape[1]), laws)
 
 
-def _beyond(problem: Problem, data: Observations, law: Law, calls: np.ndarray, after: float) -> list[str]:
+def _beyond(data: Observations, law: Law, calls: np.ndarray, times: np.ndarray, after: float) -> list[str]:
     assert law.support is not None
     inside = law.support.contains(calls.reshape(-1, calls.shape[-1]).astype(float)).reshape(calls.shape[:3])
-    timed = problem.axes[0] == "time" and problem.shape is not None
-    times = np.unique(problem.points[:, 0]) if timed else np.zeros(1)
     outside = ~inside.reshape(*inside.shape[:2], len(times), -1)[:, :, times > after]  # (draw, system, time, call)
     share = outside.mean(axis=(0, 2, 3))
     far = np.argsort(-share)[: np.count_nonzero(share > OUTSIDE)]

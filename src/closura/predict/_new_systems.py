@@ -5,20 +5,22 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pandas as pd
 
 from ..data import DataError, Observations, read_table
-from ..diagnose import DEAR, LEVEL, MOST, Belongs, belongs
-from ..equations import Problem, bound_to, extended, match
+from ..diagnose import EXPENSIVE, LEVEL, MOST, Membership, membership
+from ..equations import Equation, align_data, bind_inputs
 from ..forward import likelihood
-from ..learning import CURVES, FIELDS, Stored, infer_newcomers
-from ..population import alone
+from ..laws import SolverLaws
+from ..population import PopulationDraws, alone
 from ..show import Forecast
 from ._fleet import Fleet, not_stated, summary_of
 from ._forecast import beyond_support, grid_for, noise_sizes, pushed, some_draws, summarised
+from ._infer import CURVES, FIELDS, infer
 
 NAMED = 2.6  # a parameter is named whose best fit is so many times as far off as members' usually are
 RHAT_WORTH_A_WORD = 1.1
@@ -27,22 +29,23 @@ TOLD = 20
 
 def welcome(fleet: Fleet, table: Any, until: float | None, seed: int = 0, inputs: Any = None) -> "Newcomers":
     """Infer each newcomer on its own, the population and the law being what they are."""
-    problem = fleet.problem if until is None else extended(fleet.problem, until)
+    problem = fleet.problem if until is None else fleet.problem.extended(until)
     data = matched(problem, table, inputs)
-    problem = bound_to(problem, data)
+    problem = bind_inputs(problem, data)
     stored, wide = fleet.stored(data), alone(fleet.problem.parameters)
-    target, laws = likelihood(problem, data), fleet.laws()
-    effort, members = (CURVES, MOST) if len(problem.axes) == 1 else (FIELDS, DEAR)
-    draws = infer_newcomers(target, target.model(laws), stored, wide, seed, effort)
+    target, (laws, _) = likelihood(problem, data), fleet.laws()
+    effort, members = (FIELDS, EXPENSIVE) if problem.expensive else (CURVES, MOST)
+    draws = infer(target, laws, stored, wide, seed, effort, fleet.ranges)
     reference = stored if fleet.hierarchical else _as_population(wide, stored, len(data.systems))
-    found = belongs(target, target.model(laws), reference, jnp.asarray(draws.theta[-1], float), seed, members)
+    typical, _ = fleet.laws(jax.tree.map(lambda a: a[0], stored.law), 0)  # of the first draw, where each has its own
+    found = membership(target, target.model(typical), reference, jnp.asarray(draws.theta[-1], float), seed, members)
     log_sigma = None
     if stored.log_sigma is not None:
         log_sigma = np.where(not_stated(data), np.asarray(stored.log_sigma)[draws.which], np.nan)
-    return Newcomers(fleet, problem, data, draws.theta, log_sigma, reference, found, draws.rhat)
+    return Newcomers(fleet, problem, data, draws.theta, draws.which, log_sigma, reference, found, draws.rhat)
 
 
-def matched(problem: Problem, table: Any, inputs: Any = None) -> Observations:
+def matched(problem: Equation, table: Any, inputs: Any = None) -> Observations:
     """Newcomers' data as the problem sees them: any number of observations, of some of its quantities or all."""
     data = table if isinstance(table, Observations) else read_table(table, axes=problem.axes, inputs=inputs)
     missing = tuple(name for name in problem.observed if name not in data.quantities)
@@ -55,15 +58,15 @@ def matched(problem: Problem, table: Any, inputs: Any = None) -> Observations:
                 f"observed at time {last:g}, after the problem's end, {end:g}; make it last longer with until={last:g} "
                 f"(--until {last:g}), or check the unit of time"
             )
-    return match(problem, data)
+    return align_data(problem, data)
 
 
-def _as_population(wide: Any, stored: Stored, systems: int) -> Stored:
+def _as_population(wide: Any, stored: PopulationDraws, systems: int) -> PopulationDraws:
     """The prior in place of a population."""
     count = stored.count
     center = jnp.broadcast_to(wide.mean, (count, systems, len(wide.mean)))
     white = jnp.broadcast_to(jnp.diag(1 / jnp.sqrt(wide.variance)), (count, len(wide.mean), len(wide.mean)))
-    return Stored(center, white, stored.log_sigma)
+    return PopulationDraws(center, white, stored.log_sigma, stored.law)
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,12 +80,13 @@ class Newcomers:
     """
 
     fleet: Fleet
-    problem: Problem
+    problem: Equation
     data: Observations
     theta: np.ndarray
+    which: np.ndarray  # the stored draw that each goes with, (draw, system)
     log_sigma: np.ndarray | None
-    stored: Stored
-    found: Belongs
+    stored: PopulationDraws
+    found: Membership
     rhat: np.ndarray
 
     @property
@@ -92,16 +96,24 @@ class Newcomers:
 
     @property
     def _odd_ones(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Belongs; parameters off; nothing fits. Without a population there is nothing to be unlike."""
-        unlike = self.found.unlike & self.fleet.hierarchical
-        return ~(unlike | self.found.unfit), unlike, self.found.unfit
+        """Does it belong, do its parameters conflict with the population, does nothing fit? Without a population nothing conflicts."""
+        conflict = self.found.prior_conflict & self.fleet.hierarchical
+        return ~(conflict | self.found.misfit), conflict, self.found.misfit
 
     @cached_property
     def prior_draws(self) -> np.ndarray:
         """Theta as the population predicts it without data, (draw, system, parameter)."""
-        index = jnp.arange(self.stored.count) if self.stored.count > 1 else jnp.zeros(1000, int)
+        index = jnp.asarray(self._prior_which)
         shape = (len(index), len(self.data.systems), self.theta.shape[-1])
-        return np.asarray(self.stored.scatter(index, jr.normal(jr.key(1), shape)))
+        return np.asarray(self.stored.theta_from_normal(index, jr.normal(jr.key(1), shape)))
+
+    @property
+    def _prior_which(self) -> np.ndarray:
+        return np.arange(self.stored.count) if self.stored.count > 1 else np.zeros(1000, int)
+
+    def _laws(self, which: np.ndarray) -> tuple[SolverLaws, int]:
+        """At stored draws of each system, (draw, system)."""
+        return self.fleet.laws(jax.tree.map(lambda a: a[which], self.stored.law), 2)
 
     @cached_property
     def parameters(self) -> pd.DataFrame:
@@ -116,7 +128,7 @@ class Newcomers:
 
     def predict(self, times: Any = None) -> pd.DataFrame:
         """Quantities and measurements of each newcomer, its own data counted; on the grid, or at `times`."""
-        return self._pushed(self.theta, self.log_sigma, times)
+        return self._pushed(self.theta, self.which, self.log_sigma, times)
 
     def before(self, times: Any = None) -> pd.DataFrame:
         """What the population alone predicts."""
@@ -127,13 +139,14 @@ class Newcomers:
         )
         if sizes is not None and self.log_sigma is not None:
             sizes = np.where(np.isfinite(self.log_sigma[:1]), sizes, np.nan)
-        return self._pushed(self.prior_draws, sizes, times)
+        which = np.repeat(self._prior_which[:, None], len(self.data.systems), axis=1)
+        return self._pushed(self.prior_draws, which, sizes, times)
 
-    def _pushed(self, theta: np.ndarray, log_sigma: np.ndarray | None, times: Any) -> pd.DataFrame:
+    def _pushed(self, theta: np.ndarray, which: np.ndarray, log_sigma: np.ndarray | None, times: Any) -> pd.DataFrame:
         problem, places = grid_for(self.problem, times, None)
         theta, chosen = some_draws(theta, len(self.data.systems) * len(places) * len(problem.observed))
         sizes = noise_sizes(self.fleet, self.data, None if log_sigma is None else log_sigma[chosen])
-        paths = pushed(problem, self.data, self.fleet.laws(), theta, places)
+        paths = pushed(problem, self.data, self._laws(which[chosen]), theta, places)
         return summarised(problem, self.data.systems, places, paths, sizes)
 
     @cached_property
@@ -150,7 +163,7 @@ class Newcomers:
         if apart.size:
             some = ", ".join(self.data.systems[k] for k in apart[:3]) + (" ..." if apart.size > 3 else "")
             said.append(f"chains of {some} do not agree well (R-hat {self.rhat.max():.3g}): take intervals with care")
-        said += beyond_support(self.problem, self.data, self.fleet.closures, self.fleet.laws(), self.theta)
+        said += beyond_support(self.problem, self.data, self.fleet.closures, self._laws(self.which), self.theta)
         return said + [note for note in self.data.notes if note not in said]
 
     @cached_property
@@ -160,19 +173,19 @@ class Newcomers:
 
     def _verdict(self, k: int) -> str:
         name, count = self.data.systems[k], int(self.data.counts[k])
-        belongs, unlike, unfit = (bool(each[k]) for each in self._odd_ones)
+        belongs, conflict, misfit = (bool(each[k]) for each in self._odd_ones)
         seen = f"{count} observation{'s' * (count != 1)}"
         if belongs and not self.fleet.hierarchical:
             return f"{name}: can be fitted ({self._p(self.found.misfit_p[k])}; {seen})"
         if belongs:
             return f"{name}: belongs to the fleet ({self._p(self.found.conflict_p[k])}; {seen})"
         why = []
-        if unfit:
+        if misfit:
             why.append(
-                f"no parameters fit its data (residual chi-square {self.found.misfit[k]:.3g}, {self._p(self.found.misfit_p[k])}): "
+                f"no parameters fit its data (residual chi-square {self.found.chi_square[k]:.3g}, {self._p(self.found.misfit_p[k])}): "
                 "the law may not hold for it, or its noise is larger than stated"
             )
-        if unlike:
+        if conflict:
             why.append(f"{self._named(k)} ({self._p(self.found.conflict_p[k])})")
         return f"{name}: DOES NOT BELONG to the fleet: {'; and '.join(why)}; {seen}"
 
@@ -238,16 +251,7 @@ class Newcomers:
 
 
 def view_of(
-    problem: Problem, data: Observations, after: pd.DataFrame, before: pd.DataFrame | None, titles: list[str]
+    problem: Equation, data: Observations, after: pd.DataFrame, before: pd.DataFrame | None, titles: list[str]
 ) -> Forecast:
-    systems, places = np.nonzero(data.mask)
-    observed = pd.DataFrame(
-        {
-            "system": np.array(data.systems)[systems],
-            **dict(zip(data.axes, data.place[systems, places].T)),
-            "quantity": np.array(data.quantities)[data.quantity[systems, places]],
-            "value": data.value[systems, places],
-        }
-    )
     grid = problem.points, problem.shape, problem.triangles
-    return Forecast(problem.axes, data.systems, problem.observed, after, before, observed, titles, *grid)
+    return Forecast(problem.axes, data.systems, problem.observed, after, before, data.rows(), titles, *grid)

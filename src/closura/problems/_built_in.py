@@ -12,7 +12,7 @@ import pandas as pd
 
 from ..data import Observations
 from ..diagnose import Truth
-from ..equations import Problem, solver, unit_scaling
+from ..equations import Equation, unit_scaling
 from ..laws import Known
 
 
@@ -26,7 +26,7 @@ class BuiltIn:
 
     name: str
     shows: str
-    problem: Problem
+    problem: Equation
     mu: np.ndarray
     tau: np.ndarray
     laws: Mapping[str, Callable[..., Any]]
@@ -35,7 +35,7 @@ class BuiltIn:
     sigma: float
     systems: int = 20
 
-    def oracle(self) -> Problem:
+    def oracle(self) -> Equation:
         """The problem with its true law known."""
         known = {name: Known(self.laws[name], spec.inputs) for name, spec in self.problem.closures.items()}
         return self.problem.with_closure(known["f"] if self.problem.single else known)
@@ -48,15 +48,15 @@ class BuiltIn:
         key_theta, key_noise = jr.split(jr.key(seed))
         theta = self.mu + np.sqrt(self.tau) * np.asarray(jr.normal(key_theta, (count, len(self.mu))), float)
         empty, truth_problem = self._unseen(count, seed), self.oracle()
-        forward, where = solver(truth_problem, empty)
+        forward, where = truth_problem.solver(empty)
         laws = {name: spec.build(jr.key(0), unit_scaling(spec.inputs)) for name, spec in truth_problem.closures.items()}
 
-        def predict(theta: Any, where: Any) -> Any:
-            return forward.predict(theta, forward.model(laws, None), where)
+        def predict(theta: Any, where: Any, system: Any) -> Any:
+            return forward.predict(theta, forward.prepare_context(laws), where, system)
 
-        clean = jax.jit(jax.vmap(predict))(jnp.asarray(theta, float), where)
-        noise = self.sigma * jr.normal(key_noise, empty.mask.shape)
-        value = np.where(empty.mask, np.asarray(clean + noise, float), 0.0)
+        clean = jax.jit(jax.vmap(predict))(jnp.asarray(theta, float), where, jnp.arange(count))
+        noisy = self.problem.noise.sample(key_noise, clean, jnp.asarray(self.sigma, float))
+        value = np.where(empty.mask, np.asarray(noisy, float), 0.0)
         return replace(empty, value=value), Truth(theta, self.mu, self.tau, self.laws, self.ranges)
 
     def _unseen(self, count: int, seed: int) -> Observations:

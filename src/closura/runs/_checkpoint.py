@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,12 @@ import jax.random as jr
 import numpy as np
 
 from ..equations import ProblemError
-from ..learning import Run
+from ..learning import Draws, Run, State
 from ..track import HISTORY
 
+COUNTERS = ("iteration", "extended", "setbacks", "stale", "nonfinite")
 PLACE, ASIDE = "checkpoint.npz", ".checkpoint-new.npz"
+FORMAT = 2  # of what is in it; that of version 0.1 had no number
 
 
 def store(run: Run, folder: Path) -> None:
@@ -46,7 +49,12 @@ def restore(run: Run, folder: Path) -> None:
         raise ProblemError(f"{folder} holds no checkpoint to continue from; start again")
     try:
         with np.load(place, allow_pickle=False) as stored:
-            _take(run, {name: stored[name] for name in stored.files})
+            arrays = {name: stored[name] for name in stored.files}
+        if json.loads(str(arrays["progress"])).get("format") != FORMAT:
+            raise _other_version(folder)
+        _take(run, arrays)
+    except ProblemError:
+        raise
     except Exception as error:
         raise ProblemError(
             f"the checkpoint in {folder} is damaged, or does not fit the problem or settings any more "
@@ -54,47 +62,41 @@ def restore(run: Run, folder: Path) -> None:
         ) from None
 
 
+def _other_version(folder: Path) -> ProblemError:
+    config = folder / "config.yaml"
+    stamp = re.search(r"\bclosura: (\S+)", config.read_text("utf-8")) if config.is_file() else None
+    written = f"closura {stamp[1]}" if stamp else "another version of closura"
+    return ProblemError(
+        f"the checkpoint in {folder} was written by {written}, and this version cannot continue it; finish that run with the "
+        f"version that began it, or start again with `closura fit --config {config} --out {folder} --overwrite`"
+    )
+
+
 def _arrays(run: Run) -> dict[str, Any]:
-    progress = {
-        "iteration": run.iteration,
-        "extended": run.extended,
-        "setbacks": run.setbacks,
-        "stale": run.stale,
-        "nonfinite": run.nonfinite,
-        "chunks": len(run.theta_draws),
-        "phi_leaves": len(jax.tree.leaves(run.above_draws[0])) if run.above_draws else 0,
-        "seconds": time.perf_counter() - run.began,
-    }
-    arrays = {"progress": np.array(json.dumps(progress))}
-    arrays |= {f"state_{i}": leaf for i, leaf in enumerate(jax.tree.leaves(_state(run)))}
-    arrays |= {f"theta_{i}": theta for i, theta in enumerate(run.theta_draws)}
-    arrays |= {
-        f"phi_{i}_{j}": leaf for i, phi in enumerate(run.above_draws) for j, leaf in enumerate(jax.tree.leaves(phi))
-    }
+    progress = {name: getattr(run, name) for name in COUNTERS}
+    progress |= {"format": FORMAT, "seconds": time.perf_counter() - run.began}
+    arrays = {"progress": np.array(json.dumps(progress))} | _by_name("state", _plain(run.state))
+    if run.chunks:
+        arrays |= _by_name("draws", jax.tree.map(lambda *parts: np.concatenate(parts), *run.chunks))
     keys = list(run.history[0]) if run.history else []
-    return arrays | {f"history_{key}": np.concatenate([h[key] for h in run.history]) for key in keys}
+    return arrays | {f"history.{key}": np.concatenate([h[key] for h in run.history]) for key in keys}
 
 
 def _take(run: Run, arrays: dict[str, np.ndarray]) -> None:
     progress = json.loads(str(arrays["progress"]))
-    fresh, structure = jax.tree.flatten(_state(run))
-    leaves = [arrays[f"state_{i}"] for i in range(len(fresh))]
-    for old, new in zip(leaves, fresh, strict=True):
-        if (old.shape, old.dtype) != (new.shape, new.dtype):
-            raise ValueError(f"stored {old.dtype}{list(old.shape)} where the run has {new.dtype}{list(new.shape)}")
-    keys, chains, learned, ranges, factor = jax.tree.unflatten(structure, leaves)
-    theta = [arrays[f"theta_{i}"] for i in range(progress["chunks"])]
-    parts = [[arrays[f"phi_{i}_{j}"] for j in range(progress["phi_leaves"])] for i in range(progress["chunks"])]
-    run.learned, run.ranges = learned, ranges
-    run.chains = run.spread(chains._replace(keys=jr.wrap_key_data(keys)))
-    run.factor = run.spread(factor)
-    run.iteration, run.extended = progress["iteration"], progress["extended"]
-    run.setbacks = progress["setbacks"]
-    run.stale, run.nonfinite = progress["stale"], progress["nonfinite"]
+    fresh = _plain(run.state)
+    for name, leaf in _by_name("state", fresh).items():
+        stored = arrays[name]
+        if (stored.shape, stored.dtype) != (leaf.shape, leaf.dtype):
+            raise ValueError(f"{name} is {stored.dtype}{list(stored.shape)} there, {leaf.dtype}{list(leaf.shape)} here")
+    state = _filled("state", fresh, arrays)
+    chunks = [_filled("draws", Draws.of(fresh.chains), arrays)] if "draws.theta" in arrays else []
+    run.state = run.spread(state._replace(keys=jr.wrap_key_data(state.keys)))
+    run.chunks = chunks
+    for name in COUNTERS:
+        setattr(run, name, progress[name])
     run.began -= progress["seconds"]
-    run.history = _by_phase({k.removeprefix("history_"): v for k, v in arrays.items() if k.startswith("history_")})
-    structure = jax.tree.structure(run.above_now)
-    run.theta_draws, run.above_draws = theta, [jax.tree.unflatten(structure, leaves) for leaves in parts]
+    run.history = _by_phase({k.removeprefix("history."): v for k, v in arrays.items() if k.startswith("history.")})
 
 
 def _by_phase(history: dict[str, np.ndarray]) -> list[dict[str, np.ndarray]]:
@@ -107,7 +109,20 @@ def _by_phase(history: dict[str, np.ndarray]) -> list[dict[str, np.ndarray]]:
     return [{key: part[i] for key, part in parts.items()} for i in range(len(cuts) + 1)]
 
 
-def _state(run: Run) -> Any:
-    """All arrays that change, typed keys as plain numbers."""
-    chains = run.chains._replace(keys=None)
-    return jax.device_get((jr.key_data(run.chains.keys), chains, run.learned, run.ranges, run.factor))
+def _plain(state: State) -> State:
+    """The state on the host, typed keys as plain numbers."""
+    return jax.device_get(state._replace(keys=jr.key_data(state.keys)))
+
+
+def _name(prefix: str, path: Any) -> str:
+    """Of a leaf of a tree, like state.chains.theta or draws.phi.mu."""
+    return f"{prefix}.{jax.tree_util.keystr(path, simple=True, separator='.')}"
+
+
+def _by_name(prefix: str, tree: Any) -> dict[str, Any]:
+    return {_name(prefix, path): np.asarray(leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
+
+
+def _filled(prefix: str, tree: Any, arrays: dict[str, np.ndarray]) -> Any:
+    """A tree of that structure with the stored leaves."""
+    return jax.tree_util.tree_map_with_path(lambda path, _: arrays[_name(prefix, path)], tree)

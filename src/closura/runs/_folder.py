@@ -19,7 +19,7 @@ import yaml
 from .._files import PARTIAL, FolderError, reason, remove_empty, write_whole
 from ..data import Observations
 from ..diagnose import Truth
-from ..equations import Problem
+from ..equations import Equation
 from ..forward import trainable
 from ..posterior import table_of
 from ..show import FIGURE_NAMES
@@ -31,27 +31,9 @@ from ._result import Result
 LEAST_FREE = 50e6
 VERSIONS = ("closura", "jax", "jaxlib", "equinox", "optax", "diffrax", "numpy", "xarray")
 # config.yaml is moved into place first and taken away last: by it a folder is known to be a run.
-FILES: tuple[str, ...] = (
-    "config.yaml",
-    "problem.py",
-    "data.csv",
-    "inputs.csv",
-    "truth.csv",
-    "posterior.nc",
-    "closure.csv",
-    WEIGHTS,
-    FACTS,
-    "surrogate.eqx",
-)
-FILES += (
-    "history.parquet",
-    "summary.csv",
-    "checks.csv",
-    *(f"figures/{name}.png" for name in FIGURE_NAMES),
-    "report.html",
-    "metrics.json",
-    IDS,
-)
+FILES: tuple[str, ...] = ("config.yaml", "problem.py", "data.csv", "inputs.csv", "truth.csv", "posterior.nc")
+FILES += ("closure.csv", WEIGHTS, FACTS, "surrogate.eqx", "history.parquet", "summary.csv", "checks.csv")
+FILES += (*(f"figures/{name}.png" for name in FIGURE_NAMES), "report.html", "metrics.json", IDS)
 HIDDEN = (PARTIAL, ASIDE)
 
 
@@ -93,7 +75,7 @@ def check(path: Path, *, overwrite: bool = False, room: float = LEAST_FREE) -> N
         )
 
 
-def claim(path: Path, problem: Problem, data: Observations, truth: Truth | None, settings: dict[str, Any]) -> None:
+def claim(path: Path, problem: Equation, data: Observations, truth: Truth | None, settings: dict[str, Any]) -> None:
     """Take the folder, in place of the run that may be in it, and leave there what is needed to continue."""
 
     def write(aside: Path) -> None:
@@ -183,7 +165,7 @@ def _write_config(settings: dict[str, Any], path: Path) -> None:
     (path / "config.yaml").write_text(yaml.safe_dump({**settings, "about": stamp}, sort_keys=False), "utf-8")
 
 
-def _write_data(problem: Problem, data: Observations, truth: Truth | None, path: Path) -> None:
+def _write_data(problem: Equation, data: Observations, truth: Truth | None, path: Path) -> None:
     data.to_frame().to_csv(path / "data.csv", index=False)
     inputs = data.inputs_frame()
     if inputs is not None:

@@ -1,7 +1,11 @@
-"""Laws in a run folder: weights in closure.eqx, all else in closure.json; no code of the problem is needed to read them."""
+"""Laws in a run folder: weights in closure.eqx, all else in closure.json; no code of the problem is needed to read them.
+
+Of laws that were given the code is: only the constants of each draw are stored, after the weights.
+"""
 
 import dataclasses
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,22 +16,24 @@ import jax.random as jr
 import numpy as np
 import pandas as pd
 
-from ..equations import equation_at, unit_scaling
-from ..laws import MLP
-from ..posterior import Law, LawError, Support, choose, export_law, was_given
+from ..equations import unit_scaling
+from ..laws import MLP, AbstractLaw, Law, LawError, LawSpec, Support, build, choose, export_law, was_given
 from ._result import Result
 
 WEIGHTS, FACTS = "closure.eqx", "closure.json"
+Facts = dict[str, Any]
 
 
 def write_laws(result: Result, folder: Path) -> None:
-    eqx.tree_serialise_leaves(folder / WEIGHTS, {n: _arrays(law.law) for n, law in result.closures.items()})
-    facts = {"problem": result.problem.name, "converged": result.converged, "equation": equation_at(result.problem)}
-    laws = {name: _facts(law) for name, law in result.closures.items()}
-    (folder / FACTS).write_text(json.dumps({**facts, "closures": laws}, indent=1) + "\n", "utf-8")
+    laws = result.closures
+    arrays = [{n: _arrays(law.law) for n, law in laws.items() if law.learned is learned} for learned in (True, False)]
+    eqx.tree_serialise_leaves(folder / WEIGHTS, arrays)
+    facts = {"problem": result.problem.name, "converged": result.converged, "equation": result.problem.fingerprint()}
+    stored = {name: _facts(law) for name, law in laws.items()}
+    (folder / FACTS).write_text(json.dumps({**facts, "closures": stored}, indent=1) + "\n", "utf-8")
 
 
-def _facts(law: Law) -> dict[str, Any]:
+def _facts(law: Law) -> Facts:
     spec = dataclasses.asdict(law.law.spec) if law.learned else None
     support = None
     if law.support is not None:
@@ -35,7 +41,8 @@ def _facts(law: Law) -> dict[str, Any]:
         support = {"low": law.support.low.tolist(), "high": law.support.high.tolist()}
         support |= {"cells": None if cells is None else cells.astype(int).tolist()}
     table = None if law.table is None else [np.asarray(end).tolist() for end in law.table]
-    return {"spec": spec, "double": law.double, "inputs": law.inputs, "support": support, "table": table}
+    facts = {"spec": spec, "double": law.double, "inputs": law.inputs, "support": support, "table": table}
+    return facts | {"draws": len(jax.tree.leaves(law.law)[0]) if law.law.spec.per_chain else None}
 
 
 def load_closures(folder: str | Path) -> dict[str, Law]:
@@ -43,8 +50,9 @@ def load_closures(folder: str | Path) -> dict[str, Law]:
     return read_laws(folder)[0]
 
 
-def read_laws(folder: str | Path) -> tuple[dict[str, Law], dict[str, Any]]:
-    """The learned laws, and what else is known: `problem`, `converged`."""
+def read_laws(folder: str | Path, given: Mapping[str, LawSpec] | None = None) -> tuple[dict[str, Law], Facts]:
+    """The learned laws, and what else is known: `problem`, `converged`. With what the problem states of those that were
+    `given`, these too."""
     folder = Path(folder).expanduser()
     if not (folder / FACTS).is_file() or not (folder / WEIGHTS).is_file():
         raise LawError(
@@ -53,18 +61,20 @@ def read_laws(folder: str | Path) -> tuple[dict[str, Law], dict[str, Any]]:
         )
     try:
         facts = json.loads((folder / FACTS).read_text("utf-8"))
-        stored = {name: about for name, about in facts["closures"].items() if about["spec"] is not None}
-        blank = {name: _blank(about) for name, about in stored.items()}
-        arrays = eqx.tree_deserialise_leaves(
-            folder / WEIGHTS, {n: _arrays(law, np.asarray) for n, law in blank.items()}
-        )
-        laws = {name: _law(name, about, arrays[name], blank[name]) for name, about in stored.items()}
+        stored: dict[str, Facts] = facts["closures"]
+        learned = {name: MLP(**about["spec"]) for name, about in stored.items() if about["spec"] is not None}
+        known = {name: spec for name, spec in (given or {}).items() if _was_given(spec, stored.get(name))}
+        blank = [{n: _blank(spec, stored[n]) for n, spec in specs.items()} for specs in (learned, known)]
+        like = jax.tree.map(np.asarray, [{n: _arrays(law) for n, law in laws.items()} for laws in blank])
+        arrays = eqx.tree_deserialise_leaves(folder / WEIGHTS, like)
+        pairs = [(n, arrays[i][n], law) for i, laws in enumerate(blank) for n, law in laws.items()]
+        found = {name: _found(name, stored[name], weights, law) for name, weights, law in pairs}
     except Exception as error:
         raise LawError(
             f"the laws in {folder} cannot be read ({type(error).__name__}: {error}); the files {WEIGHTS} and {FACTS} "
             "are damaged or not of one run: copy them again, or fit again"
         ) from None
-    return laws, facts
+    return {name: found[name] for name in stored if name in found}, facts
 
 
 def export_from(folder: str | Path, path: str | Path, name: str | None = None, *, overwrite: bool = False) -> Path:
@@ -88,25 +98,28 @@ def export_from(folder: str | Path, path: str | Path, name: str | None = None, *
     return export_law(law, path, table, overwrite=overwrite, **about)
 
 
-def _arrays(law: Any, convert: Any = lambda leaf: leaf) -> Any:
-    return jax.tree.map(convert, eqx.filter(law, eqx.is_inexact_array))
+def _arrays(law: AbstractLaw) -> AbstractLaw:
+    return eqx.filter(law, eqx.is_inexact_array)
 
 
-def _blank(about: dict[str, Any]) -> Any:
-    """A law of the right shape."""
-    spec = MLP(**about["spec"])
+def _was_given(spec: LawSpec, about: Facts | None) -> bool:
+    """Whether a law was given in the way that `spec` says."""
+    if about is None or about["spec"] is not None or spec.trainable:
+        return False
+    return spec.per_chain is (about.get("draws") is not None)
+
+
+def _blank(spec: LawSpec, about: Facts) -> AbstractLaw:
+    """A law of the right shape, with as many draws as are stored."""
+    chains = (about["draws"],) if spec.per_chain else ()
     with jax.enable_x64(about["double"]):
-        return spec.build(jr.key(0), unit_scaling(spec.inputs))
+        return build({"f": spec}, jr.key(0), {"f": unit_scaling(spec.inputs)}, chains)["f"]
 
 
-def _law(name: str, about: dict[str, Any], weights: Any, blank: Any) -> Law:
-    with jax.enable_x64(about["double"]):
-        law = eqx.combine(jax.tree.map(jnp.asarray, weights), blank)
-    return law_from(name, about, law)
-
-
-def law_from(name: str, about: dict[str, Any], law: Any) -> Law:
+def _found(name: str, about: Facts, arrays: AbstractLaw, blank: AbstractLaw) -> Law:
     """A law with all that its folder says of it."""
+    with jax.enable_x64(about["double"]):
+        law = eqx.combine(jax.tree.map(jnp.asarray, arrays), blank)
     support, table = about["support"], about.get("table")
     if support is not None:
         cells = support["cells"]

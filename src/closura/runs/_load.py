@@ -3,22 +3,20 @@
 import json
 from pathlib import Path
 
-import jax.random as jr
 import xarray as xr
 
 from ..data import read_table
-from ..equations import Problem, ProblemError, as_seen, equation_at, same_equation, unit_scaling
-from ..laws import Known
-from ..posterior import Law
+from ..equations import Equation, ProblemError, align, same_equation
+from ..laws import Law
 from ..predict import Fleet, notes_of
-from ._laws_file import law_from, read_laws
+from ._laws_file import read_laws
 
 
 class LoadError(ValueError):
     """The folder holds nothing to predict from; the message says why and what to do."""
 
 
-def load(folder: str | Path, problem: Problem) -> Fleet:
+def load(folder: str | Path, problem: Equation) -> Fleet:
     """A fitted fleet from its run folder, to predict with; `problem` is the one it was fitted with."""
     folder = Path(folder).expanduser()
     if not folder.is_dir():
@@ -48,7 +46,7 @@ def load(folder: str | Path, problem: Problem) -> Fleet:
         )
     inputs = folder / "inputs.csv" if (folder / "inputs.csv").is_file() else None
     table = read_table(folder / "data.csv", axes=problem.axes, allow_duplicates=True, inputs=inputs)
-    problem, data = as_seen(problem, table)
+    problem, data = align(problem, table)
     if data.systems != systems:
         raise LoadError(
             f"data.csv and posterior.nc in {folder} are not of the same run; copy the folder again, or fit again"
@@ -56,23 +54,18 @@ def load(folder: str | Path, problem: Problem) -> Fleet:
     return Fleet(problem, data, tree, _laws(folder, problem), notes_of(metrics))
 
 
-def _laws(folder: Path, problem: Problem) -> dict[str, Law]:
-    learned, facts = read_laws(folder)
-    laws = {}
-    for name, spec in problem.closures.items():
+def _laws(folder: Path, problem: Equation) -> dict[str, Law]:
+    laws, facts = read_laws(folder, problem.closures)
+    for name in problem.closures:
         if name not in facts["closures"]:
             raise ProblemError(f"{folder} has no law {name!r}; give the problem it was fitted with")
-        about = facts["closures"][name]
-        law = learned.get(name)
-        if law is None:
-            if not isinstance(spec, Known):
-                raise ProblemError(
-                    f"law {name!r} was given in {folder} (Known), not learned; give the problem it was fitted with"
-                )
-            law = law_from(name, about, spec.build(jr.key(0), unit_scaling(spec.inputs)))
-        laws[name] = law
+        if name not in laws:
+            raise ProblemError(
+                f"law {name!r} was given in {folder} (Known), and not as here; give the problem it was fitted with"
+            )
+    laws = {name: laws[name] for name in problem.closures}
     before = facts.get("equation")
-    if before is not None and not same_equation(before, equation_at(problem)):
+    if before is not None and not same_equation(before, problem.fingerprint()):
         raise ProblemError(
             f"the equation (or the initial state) of the problem is not the one {folder} was fitted with: at the same places it "
             "gives other numbers; give the problem it was fitted with"

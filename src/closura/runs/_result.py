@@ -12,8 +12,9 @@ import xarray as xr
 
 from ..data import Observations
 from ..diagnose import Truth, Verdict
-from ..equations import Problem
-from ..posterior import Law, choose, closure_view, export_law, population_lines, table_of
+from ..equations import Equation
+from ..laws import Law, choose, export_law
+from ..posterior import closure_view, population_lines, table_of
 from ..predict import Fleet, Newcomers, fleet_of
 from ..show import View
 
@@ -24,11 +25,11 @@ class Result:
 
     - `verdict`: converged or not, why, and what to do; `print(result)` starts with it.
     - `closures`: the learned laws by name; `metrics`: flat dict of figures.
-    - `network`: the surrogate, None with the solver; `network.states(theta)` on the grid, theta unconstrained.
+    - `network`: the surrogate, None with the solver; `network.states(theta, row)` on the grid, theta unconstrained, row that of a system.
     - `tree`: the whole DataTree that `posterior.nc` holds; `history`: one row an iteration.
     """
 
-    problem: Problem
+    problem: Equation
     data: Observations
     settings: dict[str, Any]
     verdict: Verdict

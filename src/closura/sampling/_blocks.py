@@ -1,104 +1,182 @@
-"""What is proposed at once: one system (`SystemBlocks`, phi by Gibbs) or everything (`JointBlocks`, as published)."""
+"""What is proposed and accepted at once: one system, what all systems share, or everything.
 
-from typing import Any, Protocol, runtime_checkable
+Each kind of block cuts the chains' state into positions (group, chain, block, dim), and puts moved ones back.
+"""
 
+from typing import Any, ClassVar, Protocol, runtime_checkable
+
+import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array
+import numpy as np
+from jaxtyping import Array, Bool, Float
 
-from ..population import Phi, Population, log_prior
-from ._mala import GroupKeys
+from ..population import Phi
+from ._posterior import Target
+from ._preconditioner import FullBlock, OwnGivenShared, Preconditioner, SharedJoint
+from ._state import Chains, choose_fields
+
+Position = Float[Array, "group chain block dim"]
+PerBlock = Float[Array, "group chain block"]
 
 
 @runtime_checkable
-class Target(Protocol):
-    """The fit of each (chain, system), e.g. `closura.forward.Likelihood`."""
+class Blocks(Protocol):
+    """A way to cut the chains' state into blocks that are independent given the rest."""
 
-    def evaluate(self, theta: Any, model: Any) -> Any: ...
+    name: ClassVar[str]
+    moves: ClassVar[tuple[str, ...]]
 
-    def values(self, theta: Any, model: Any) -> Any: ...
+    @property
+    def preconditioner(self) -> Preconditioner: ...
 
+    def split(self, chains: Chains) -> Position: ...
 
-class SystemBlocks:
-    """A block is a system: theta (..., system, parameter). Phi follows by Gibbs, drawn exactly given theta."""
+    def join(self, chains: Chains, position: Position) -> Chains:
+        """The chains with these positions; their cache is that of where they were."""
+        ...
 
-    @staticmethod
-    def dimension(systems: int, parameters: int, hierarchical: bool) -> int:
-        return parameters
+    def reduce(self, value: Float[Array, "group chain system"]) -> PerBlock:
+        """Log densities of systems to those of blocks."""
+        ...
 
-    def __init__(self, population: Population, systems: int):
-        self.population = population
+    def log_prior(self, chains: Chains, posterior: Target) -> tuple[PerBlock, Position]: ...
 
-    def pack(self, theta: Array, phi: Any) -> tuple[Array, Any]:
-        return theta, phi
+    def gradient(self, score: Float[Array, "group chain system parameter"]) -> Position:
+        """The gradient of the likelihood, in the blocks' own numbers."""
+        ...
 
-    def unpack(self, position: Array, phi: Any) -> tuple[Array, Any]:
-        return position, phi
-
-    def evaluate(self, likelihood: Target, model: Any, position: Array) -> Any:
-        return likelihood.evaluate(position, model)
-
-    def values(self, likelihood: Target, model: Any, position: Array) -> Any:
-        """Fits without slopes."""
-        return likelihood.values(position, model)
-
-    def prior(self, position: Array, phi: Any) -> tuple[Array, Array]:
-        return jax.vmap(jax.vmap(lambda theta, phi: log_prior(self.population, theta, phi)))(position, phi)
-
-    def log_prior(self, position: Array, phi: Any) -> Array:
-        """log p(theta | phi) + log p(phi) of every chain."""
-        above = jax.vmap(jax.vmap(self.population.log_hyperprior))(phi) if phi else 0.0
-        return jnp.sum(self.prior(position, phi)[0], axis=-1) + above
-
-    def gibbs(self, keys: GroupKeys, position: Array, phi: Any) -> Any:
-        """New phi for every chain; `keys` is one a group."""
-        noise = jax.vmap(lambda key: self.population.noise(key, position.shape[1]))(keys)
-        return jax.vmap(jax.vmap(self.population.gibbs))(noise, position, phi)
+    def choose(self, accept: Bool[Array, "group chain block"], new: Chains, old: Chains) -> Chains: ...
 
 
-class JointBlocks:
-    """One block: theta of all systems, mu and log tau in one vector of K P + 2 P numbers."""
+class SystemBlocks(eqx.Module):
+    """A block is a system. Where parameters are `shared`, only those of its own move."""
+
+    shared: tuple[bool, ...] | None = eqx.field(static=True, default=None)
+
+    name: ClassVar[str] = "theta"
+    moves: ClassVar[tuple[str, ...]] = ("theta",)
+
+    @property
+    def preconditioner(self) -> Preconditioner:
+        return FullBlock() if self.shared is None else OwnGivenShared(self.shared)
+
+    def split(self, chains: Chains) -> Position:
+        return chains.theta
+
+    def join(self, chains: Chains, position: Position) -> Chains:
+        return chains._replace(theta=position)
+
+    def reduce(self, value: Array) -> Array:
+        return value
+
+    def log_prior(self, chains: Chains, posterior: Target) -> tuple[Array, Array]:
+        return posterior.log_prior(chains)
+
+    def gradient(self, score: Array) -> Array:
+        return score
+
+    def choose(self, accept: Array, new: Chains, old: Chains) -> Chains:
+        return choose_fields(accept, new, old, ("theta", "cache"))
+
+
+class SharedBlock(eqx.Module):
+    """One block of all systems: what they share moves in all of them at once, their own parameters go along."""
+
+    shared: tuple[bool, ...] = eqx.field(static=True)
+
+    name: ClassVar[str] = "shared"
+    moves: ClassVar[tuple[str, ...]] = ("theta",)
+
+    @property
+    def preconditioner(self) -> Preconditioner:
+        return SharedJoint(self.shared)
+
+    def split(self, chains: Chains) -> Position:
+        return _flat(chains.theta)
+
+    def join(self, chains: Chains, position: Position) -> Chains:
+        theta = position.reshape(*position.shape[:2], -1, len(self.shared))
+        # The same in all systems to the last digit.
+        return chains._replace(theta=jnp.where(np.array(self.shared), theta[..., :1, :], theta))
+
+    def reduce(self, value: Array) -> Array:
+        return jnp.sum(value, axis=-1, keepdims=True)
+
+    def log_prior(self, chains: Chains, posterior: Target) -> tuple[Array, Array]:
+        value, gradient = posterior.log_prior(chains)
+        return self.reduce(value), _flat(gradient)
+
+    def gradient(self, score: Array) -> Array:
+        return _flat(score)
+
+    def choose(self, accept: Array, new: Chains, old: Chains) -> Chains:
+        return choose_fields(accept, new, old, ("theta", "cache"))
+
+
+class JointBlock(eqx.Module):
+    """One block: theta of all systems, mu and log tau in one vector of K P + 2 P numbers, as published."""
+
+    systems: int = eqx.field(static=True)
+    parameters: int = eqx.field(static=True)
+    hierarchical: bool = eqx.field(static=True, default=True)
+
+    name: ClassVar[str] = "joint"
+    moves: ClassVar[tuple[str, ...]] = ("theta", "phi")
 
     @staticmethod
     def dimension(systems: int, parameters: int, hierarchical: bool) -> int:
         return systems * parameters + (2 * parameters if hierarchical else 0)
 
-    def __init__(self, population: Population, systems: int):
-        self.population, self.systems = population, systems
-        self.parameters = population.mean.shape[0]
+    @property
+    def preconditioner(self) -> Preconditioner:
+        return FullBlock()
 
-    def pack(self, theta: Array, phi: Any) -> tuple[Array, Any]:
-        flat = theta.reshape(*theta.shape[:-2], -1)
-        return jnp.concatenate([flat, *phi[:2]], axis=-1)[..., None, :], ()
+    def split(self, chains: Chains) -> Position:
+        flat = chains.theta.reshape(*chains.theta.shape[:2], -1)
+        return jnp.concatenate([flat, *chains.phi[:2]], axis=-1)[:, :, None]
 
-    def unpack(self, position: Array, phi: Any) -> tuple[Array, Any]:
-        flat, count = position[..., 0, :], self.parameters
-        theta = flat[..., : self.systems * count].reshape(*flat.shape[:-1], self.systems, count)
-        if not self.population.hierarchical:
+    def join(self, chains: Chains, position: Position) -> Chains:
+        theta, phi = self._parts(position[:, :, 0])
+        return chains._replace(theta=theta, phi=phi)
+
+    def reduce(self, value: Array) -> Array:
+        return jnp.sum(value, axis=-1, keepdims=True)
+
+    def log_prior(self, chains: Chains, posterior: Any) -> tuple[Array, Array]:
+        def log_joint(flat: Array) -> Array:
+            theta, phi = self._parts(flat)
+            above = posterior.population.log_hyperprior(phi)
+            return jnp.sum(posterior.population.log_prior(theta, phi)[0]) + above
+
+        flat = self.split(chains)[:, :, 0]
+        value, gradient = jax.vmap(jax.vmap(jax.value_and_grad(log_joint)))(flat)
+        return value[..., None], gradient[:, :, None]
+
+    def gradient(self, score: Array) -> Array:
+        above = jnp.zeros((*score.shape[:2], 2 * self.parameters * self.hierarchical))
+        return jnp.concatenate([score.reshape(*score.shape[:2], -1), above], axis=-1)[:, :, None]
+
+    def choose(self, accept: Array, new: Chains, old: Chains) -> Chains:
+        moved = choose_fields(accept, new, old, ("theta", "cache"))
+        return choose_fields(accept[..., 0], new, moved, ("phi",))
+
+    def _parts(self, flat: Array) -> tuple[Array, Any]:
+        own = self.systems * self.parameters
+        theta = flat[..., :own].reshape(*flat.shape[:-1], self.systems, self.parameters)
+        if not self.hierarchical:
             return theta, ()
-        return theta, Phi(flat[..., -2 * count : -count], flat[..., -count:])
-
-    def values(self, likelihood: Target, model: Any, position: Array) -> Array:
-        return jnp.sum(likelihood.values(self.unpack(position, ())[0], model), axis=-1)[..., None]
-
-    def evaluate(self, likelihood: Target, model: Any, position: Array) -> tuple[Array, Array]:
-        theta, phi = self.unpack(position, ())
-        loglik, score = likelihood.evaluate(theta, model)
-        return jnp.sum(loglik, axis=-1)[..., None], self.pack(score, jax.tree.map(jnp.zeros_like, phi))[0]
-
-    def prior(self, position: Array, phi: Any) -> tuple[Array, Array]:
-        value, slope = jax.vmap(jax.vmap(jax.value_and_grad(self._log_joint)))(position[..., 0, :])
-        return value[..., None], slope[..., None, :]
-
-    def log_prior(self, position: Array, phi: Any) -> Array:
-        return jnp.sum(self.prior(position, phi)[0], axis=-1)
-
-    def _log_joint(self, flat: Array) -> Array:
-        theta, phi = self.unpack(flat[None], ())
-        return jnp.sum(log_prior(self.population, theta, phi)[0]) + self.population.log_hyperprior(phi)
-
-    def gibbs(self, keys: GroupKeys, position: Array, phi: Any) -> Any:
-        return phi
+        mu, log_tau = jnp.split(flat[..., own:], 2, axis=-1)
+        return theta, Phi(mu, log_tau)
 
 
-BLOCKS: dict[str, type[SystemBlocks] | type[JointBlocks]] = {"system": SystemBlocks, "joint": JointBlocks}
+def log_density(blocks: Blocks, chains: Chains, posterior: Target) -> tuple[PerBlock, Position]:
+    """Tempered log density of every block and its gradient, from the cache."""
+    loglik, score = posterior.loglik_and_grad(chains)
+    log_prior, gradient = blocks.log_prior(chains, posterior)
+    value = posterior.temperature * blocks.reduce(loglik) + log_prior
+    return value, posterior.temperature * blocks.gradient(score) + gradient
+
+
+def _flat(theta: Float[Array, "group chain system parameter"]) -> Position:
+    return theta.reshape(*theta.shape[:2], 1, -1)

@@ -1,4 +1,4 @@
-"""Along which ways a block is proposed, and how far: the columns of a factor L, from where other chains stand.
+"""Preconditioners: the factor L of a covariance, whose columns are the directions in which a block is proposed.
 
 Positions are (group, chain, block, dim); a factor is (group, block, dim, direction).
 """
@@ -12,8 +12,8 @@ from jaxtyping import Array, Float
 SMALLEST = 1e-35  # variances of parameters in any units are larger, float32 can hold it
 
 
-class Everywhere(NamedTuple):
-    """All directions, by the covariance of the block."""
+class FullBlock(NamedTuple):
+    """Proposes in all directions, by the covariance of the block."""
 
     def directions(self, dim: int) -> int:
         return dim
@@ -21,13 +21,13 @@ class Everywhere(NamedTuple):
     def factor(self, position: Float[Array, "group chain block dim"], shrink: bool = True) -> Array:
         return cholesky(ensemble_covariance(position, shrink))
 
-    def plain(self, position: Float[Array, "group chain block dim"]) -> Array:
-        """No preconditioner."""
+    def identity(self, position: Float[Array, "group chain block dim"]) -> Array:
+        """The factor that does nothing."""
         return identity_like(position)
 
 
-class Apart(NamedTuple):
-    """Of a system, only the parameters that are its own, by their covariance at given shared ones."""
+class OwnGivenShared(NamedTuple):
+    """Proposes those parameters of a system that are its own, by their covariance given the shared ones."""
 
     shared: tuple[bool, ...]
 
@@ -38,10 +38,10 @@ class Apart(NamedTuple):
         # With the shared ones first, a Cholesky factor's last rows and columns are of the others given them.
         order = np.argsort(~np.array(self.shared), kind="stable")
         return self._own(
-            EVERYWHERE.factor(position[..., order], shrink)[..., np.argsort(order), :][..., np.argsort(order)]
+            FullBlock().factor(position[..., order], shrink)[..., np.argsort(order), :][..., np.argsort(order)]
         )
 
-    def plain(self, position: Float[Array, "group chain block dim"]) -> Array:
+    def identity(self, position: Float[Array, "group chain block dim"]) -> Array:
         return self._own(identity_like(position))
 
     def _own(self, factor: Array) -> Array:
@@ -49,9 +49,11 @@ class Apart(NamedTuple):
         return jnp.where(own[:, None] & own, factor, 0.0)
 
 
-class Together(NamedTuple):
-    """One block of all systems (their rows one after the other): what they share moves in all of them at once, and their own
-    parameters go along as they do from chain to chain."""
+class SharedJoint(NamedTuple):
+    """Proposes shared parameters in all systems at once; those of their own go along as they do from chain to chain.
+
+    One block of all systems, their rows one after the other.
+    """
 
     shared: tuple[bool, ...]
 
@@ -69,7 +71,7 @@ class Together(NamedTuple):
         along = chains / (chains + dim) * jnp.swapaxes(jnp.linalg.solve(covariance, jnp.swapaxes(along, 1, 2)), 1, 2)
         return (self._with(along) @ cholesky(covariance))[:, None]
 
-    def plain(self, position: Float[Array, "group chain 1 dim"]) -> Array:
+    def identity(self, position: Float[Array, "group chain 1 dim"]) -> Array:
         alone = self._with(jnp.zeros((position.shape[0], position.shape[-1], sum(self.shared))))
         return alone[:, None]
 
@@ -81,8 +83,7 @@ class Together(NamedTuple):
         return jnp.where(rows[:, None], unit, along)
 
 
-Ways = Everywhere | Apart | Together
-EVERYWHERE = Everywhere()
+Preconditioner = FullBlock | OwnGivenShared | SharedJoint
 
 
 def ensemble_covariance(

@@ -8,6 +8,7 @@ from pathlib import Path
 from ._forecast_view import Forecast as Forecast
 from ._view import ClosureView as ClosureView
 from ._view import ResidualView as ResidualView
+from ._view import TraceView as TraceView
 from ._view import View as View
 from ._view import evenly as evenly
 

@@ -13,11 +13,11 @@ TWO_SIDED = 1.96
 LEAST = 3  # places that a running mean runs through
 
 
-def draw_residuals(figure: Figure, views: list[ResidualView], log_noise: bool = False) -> None:
+def draw_residuals(figure: Figure, views: list[ResidualView], what: str) -> None:
     """A row a quantity: residuals along time beside their quantiles."""
     panels = figure.subplots(len(views), 2, squeeze=False, width_ratios=[2.1, 1])
     for (along, quantiles), view in zip(panels, views):
-        _along(along, view, "log(data / fit) / σ" if log_noise else "(data − fit) / σ")
+        _along(along, view, what)
         _quantiles(quantiles, view)
 
 

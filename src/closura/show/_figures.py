@@ -98,7 +98,7 @@ def checks(view: View) -> Figure:
     shown = [view.residuals[i] for i in evenly(len(view.residuals), 4)]
     said = f" ({counted(len(shown), len(view.residuals), 'quantity')})" if len(view.residuals) > 1 else ""
     figure = _figure(3.3 * len(shown) + 0.8, f"Residuals of all systems{said}")
-    draw_residuals(figure, shown, view.log_noise)
+    draw_residuals(figure, shown, view.residual_label)
     _legend(figure, figure.axes, loc="outside lower center", ncols=3)
     return figure
 
@@ -215,8 +215,7 @@ def _trajectory(axes: Axes, view: View, system: int, quantity: int) -> None:
         axes.plot(times, view.truth_fit[system, quantity], marker=mark, **TRUTH)
     dots: dict[str, Any] = {"fmt": "o", "color": ORANGE, "markersize": 3.5, "elinewidth": 1, "zorder": 3}
     bars = np.stack([mine["value"] - mine["low"], mine["high"] - mine["value"]])
-    said = "data ± σ" + " of the logarithm" * view.log_noise
-    axes.errorbar(mine[view.axes[0]], mine["value"], bars, label=said, **dots)
+    axes.errorbar(mine[view.axes[0]], mine["value"], bars, label=view.bar_label, **dots)
 
 
 def _closure_line(cell: SubFigure, one: ClosureView) -> None:

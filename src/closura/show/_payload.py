@@ -16,11 +16,7 @@ from ._view import ClosureView, View, evenly, normal_density
 
 MISSING = 65535
 ROOM = 2_500_000  # bytes that draws, or fits, of all systems together may take
-DRAWS, CURVE, SIDE = (
-    (40, 200),
-    (60, 400),
-    (16, 64),
-)  # least and most: draws of a chain, points of a curve, of a field's side
+DRAWS, CURVE, SIDE = (40, 200), (60, 400), (16, 64)  # least and most: draws of a chain, points of a curve, of a side
 HISTORY = 600
 COLOURS = {"fit": BLUE, "data": ORANGE, "truth": BLACK, "quiet": GREY, "surrogate": GREEN, "chosen": "#C65F9C"}
 COURSE = {
@@ -51,7 +47,7 @@ def payload(view: View) -> Json:
         "draws": _draws(view, draws),
         "history": _history(view.history),
         "surrogate": _surrogate(view),
-        "log_noise": bool(view.log_noise),
+        "bars": {"name": view.bar_label, "symmetric": _symmetric(view.observations)},
     }
 
 
@@ -232,13 +228,15 @@ def _population(view: View, index: int) -> Json:
 def _draws(view: View, kept: np.ndarray) -> Json:
     """Draws of the population, and what all traces have in common."""
     chains = view.shown_chains()
-    of: list[Json] = []
-    for name, part, truth in (("mean μ", view.mu, view.truth_mu), ("variance τ", view.tau, view.truth_tau)):
-        if part is not None:
-            traces = [pack(part[..., i][np.ix_(chains, kept)]) for i in range(len(view.parameters))]
-            of.append(
-                {"name": name, "draws": traces, "truth": [None] * len(traces) if truth is None else _finite(truth)}
-            )
+    of = [
+        {
+            "name": part.title,
+            "labels": list(part.labels),
+            "draws": [pack(part.draws[..., i][np.ix_(chains, kept)]) for i in range(len(part.labels))],
+            "truth": [None] * len(part.labels) if part.truth is None else _finite(part.truth),
+        }
+        for part in view.population
+    ]
     truth = view.truth_theta
     return {
         "steps": (kept + 1).tolist(),
@@ -270,22 +268,21 @@ def _history(table: pd.DataFrame) -> Json | None:
 
 
 def _surrogate(view: View) -> Json | None:
-    """Of each system, the root mean square of surrogate - solver over its solution, in units of its noise."""
-    if view.surrogate_fit is None:
+    """Of each system, the root mean square of surrogate - solver over its solution, and of curves the difference itself, in
+    units of its noise."""
+    apart = view.surrogate_apart
+    if apart is None:
         return None
-    noise = view.observations.groupby(["system", "quantity"], observed=True)["sigma"].median()
-    index = pd.MultiIndex.from_product([view.systems, view.quantities])
-    sigma = noise.reindex(index).to_numpy(float).reshape(len(view.systems), len(view.quantities))
-    # Quantities a system was not observed in count by the noise of the others.
-    usual = np.array([np.median(column[good]) if (good := column > 0).any() else np.nan for column in sigma.T])
-    sigma = np.where(sigma > 0, sigma, usual)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        said, mean = (np.log(part) if view.log_noise else part for part in (view.surrogate_fit, view.fit_mean))
-        apart = (said - mean) / sigma[..., None]
-        good = np.isfinite(apart)
-        square = np.where(good, apart, 0.0) ** 2
-        size = np.sqrt(square.sum((1, 2)) / np.where(good.any((1, 2)), good.sum((1, 2)), np.nan))
-    return {"size": pack(size), "sigma": pack(sigma)}
+    good = np.isfinite(apart)
+    square = np.where(good, apart, 0.0) ** 2
+    size = np.sqrt(square.sum((1, 2)) / np.where(good.any((1, 2)), good.sum((1, 2)), np.nan))
+    return {"size": pack(size), "apart": pack(_thinned(view, apart)) if len(view.axes) == 1 else None}
+
+
+def _symmetric(observations: pd.DataFrame) -> bool:
+    """Do error bars reach as far down as up?"""
+    below, above = observations["value"] - observations["low"], observations["high"] - observations["value"]
+    return bool(np.allclose(below, above, equal_nan=True))
 
 
 def _finite(values: Any) -> list[float | None] | None:

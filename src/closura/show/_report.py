@@ -35,12 +35,11 @@ KEY_FIGURES = {
     "surrogate_error": ("Surrogate error", "Surrogate against solver at the data, in units of the noise."),
     "surrogate_fit_mse": ("Surrogate fit", "Mean square distance of surrogate and solver over whole solutions."),
     "second_stage_acceptance": ("Second stage", "Share of the surrogate's moves that the solver confirmed."),
-    "noise_sd": ("Noise", "Standard deviation of the measurement noise."),
+    "noise_sd": ("Noise", ""),
     "chains": ("Chains", ""),
     "iterations": ("Iterations", ""),
     "seconds_total": ("Seconds", "Whole run, compilation included."),
 }
-LOG_NOISE = {"noise_sd": ("Noise", "Of the measurement noise: the standard deviation of its logarithm.")}
 
 CHECKS = {
     "chi_square": "mean squared residual",
@@ -110,7 +109,7 @@ def _image(name: str, file: Path) -> tuple[str, str]:
 
 
 def _key_figures(view: View) -> list[tuple[str, str, str]]:
-    metrics, known = view.metrics, KEY_FIGURES | (LOG_NOISE if view.log_noise else {})
+    metrics, known = view.metrics, KEY_FIGURES | {"noise_sd": ("Noise", view.scale_label)}
     there = ((key, *words) for key, words in known.items() if metrics.get(key) is not None)
     return [(name, _text(metrics[key]), meaning) for key, name, meaning in there]
 

@@ -72,6 +72,16 @@ class ResidualView:
 
 
 @dataclass(frozen=True, eq=False)
+class TraceView:
+    """One variable above the systems: of each of its scalars a label, draws (chain, draw, scalar), and the truth where known."""
+
+    title: str
+    labels: tuple[str, ...]
+    draws: np.ndarray
+    truth: np.ndarray | None = None
+
+
+@dataclass(frozen=True, eq=False)
 class View:
     """A finished run as the figures see it.
 
@@ -80,12 +90,14 @@ class View:
     - `theta`, `physical`: (chain, draw, system, parameter), unconstrained and physical scale.
     - `groups`: (chain,), which chains share a preconditioner.
     - `mu`, `tau`: (chain, draw, parameter), population mean and variance; None without hierarchy.
+    - `population`: everything inferred above the systems, by name.
     - `axes`, `grid`: coordinates by name, and the points (point, axis) of a solution; `shape` where they form a tensor grid,
       `triangles` where they are a mesh.
     - `fit_mean`, `fit_low`, `fit_high`: (system, quantity, point), mean and 95 % band.
-    - `surrogate_fit`: like `fit_mean`, as the surrogate says it; None where there is none.
+    - `surrogate_fit`: like `fit_mean`, as the surrogate says it; None where there is none. `surrogate_apart`: how far it is
+      from that, in units of the noise.
     - `observations`: columns system, one per coordinate, quantity, value, sigma, and low and high: the ends of its error bar.
-      `log_noise`: is sigma that of the logarithm?
+      `bar_label`, `residual_label`, `scale_label`: what error bars, residuals and sigma are under this noise.
     - `history`: columns iteration, acceptance, loglik, temperature, step_size, phase.
     - `summary`: columns level, system, parameter, mean, sd, 2.5%, 97.5%, rhat, ess_bulk, ess_tail, the population first;
       `truth_summary`: (row,), what is true of it.
@@ -127,7 +139,11 @@ class View:
     truth_summary: np.ndarray | None = None
     residuals: Sequence[ResidualView] = ()
     checks: pd.DataFrame | None = None
-    log_noise: bool = False
+    surrogate_apart: np.ndarray | None = None
+    bar_label: str = "data ± σ"
+    residual_label: str = "(data − fit) / σ"
+    scale_label: str = "Standard deviation of the measurement noise."
+    population: Sequence[TraceView] = ()
 
     def spread(self, count: int) -> np.ndarray:
         """At most `count` systems, spread along the direction in which the estimates differ most."""

@@ -119,19 +119,19 @@ def test_what_every_problem_has():
     problem = make(domain=cl.Rectangle(x=(0.0, 2.0), y=(1.0, 2.0), nodes=(5, 3)), sigma=0.1, name="mine", field="head")
     assert (problem.name, problem.observed, problem.state_names) == ("mine", ("head",), ("head",))
     assert (problem.axes, problem.periodic, problem.shape) == (("x", "y"), (False, False), (5, 3))
-    assert (problem.bounds, problem.offers) == (((0.0, 2.0), (1.0, 2.0)), ("solver", "residual"))
+    assert (problem.bounds, problem.offers) == (((0.0, 2.0), (1.0, 2.0)), ("solution", "derivatives", "residual"))
     np.testing.assert_allclose(problem.points[[0, 1, 3, -1]], [[0, 1], [0, 1.5], [0.5, 1], [2, 2]])
     oracle = problem.with_closure(cl.Known(jnp.sin))
     assert isinstance(oracle.closures["f"], cl.Known)
-    for kept in ("coefficient", "source", "domain", "boundary", "natural", "observed", "state_names", "sigma", "name"):
+    for kept in ("coefficient", "source", "domain", "boundary", "sloped", "observed", "state_names", "sigma", "name"):
         assert getattr(oracle, kept) == getattr(problem, kept), kept
 
 
 def test_place_by_name_and_by_order():
     problem = make(source=lambda x, p: 10 * x[0] + x.y, coefficient=lambda u, x, p: x.x + u, closure=None)
     place = jnp.array([2.0, 3.0])
-    assert float(problem.load(jnp.zeros(2), place)) == 23.0
-    assert float(problem.conductivity(jnp.zeros(2), {})(jnp.asarray(5.0), place)) == 7.0
+    assert float(problem.load(jnp.zeros(2), place, 0)) == 23.0
+    assert float(problem.conductivity(jnp.zeros(2), {}, 0)(jnp.asarray(5.0), place)) == 7.0
 
 
 def test_skfem_and_clockwise_triangles_are_the_same_mesh():
@@ -163,7 +163,7 @@ def test_free_vanishes_where_values_are_prescribed(domain, natural, sides, count
     if natural is None:
         np.testing.assert_array_equal(problem.dirichlet, edge)
     assert problem.dirichlet.sum() == count
-    values = np.asarray(jax.vmap(problem.free)(jnp.asarray(problem.points, float)))
+    values = np.asarray(jax.vmap(problem.cutoff)(jnp.asarray(problem.points, float)))
     assert np.abs(values[problem.dirichlet]).max() < 1e-3
     assert values[~problem.dirichlet].min() > 0.03
     assert values.max() == pytest.approx(1.0, abs=0.3)
@@ -172,7 +172,7 @@ def test_free_vanishes_where_values_are_prescribed(domain, natural, sides, count
 
 def test_free_is_smooth_inside():
     problem = make(domain=cl.Mesh(CORNERS, FAN))
-    hessian = jax.jit(jax.vmap(jax.hessian(problem.free)))(
+    hessian = jax.jit(jax.vmap(jax.hessian(problem.cutoff)))(
         jnp.asarray(np.random.default_rng(0).uniform(0.1, 0.9, (50, 2)), float)
     )
     assert np.isfinite(hessian).all()
@@ -181,9 +181,9 @@ def test_free_is_smooth_inside():
 
 def test_base_is_the_boundary():
     theta, place = jnp.array([0.3, 2.0]), jnp.array([0.5, 0.25])
-    np.testing.assert_array_equal(make().base(theta, place), [0.0])
-    np.testing.assert_array_equal(make(boundary=3.0).base(theta, place), [3.0])
-    np.testing.assert_allclose(make(boundary=lambda x, p: p.g * x.x + x.y).base(theta, place), [1.25])
+    np.testing.assert_array_equal(make().lift(theta, place, 0), [0.0])
+    np.testing.assert_array_equal(make(boundary=3.0).lift(theta, place, 0), [3.0])
+    np.testing.assert_allclose(make(boundary=lambda x, p: p.g * x.x + x.y).lift(theta, place, 0), [1.25])
 
 
 def test_making_a_problem_leaves_jax_asleep():

@@ -7,9 +7,9 @@ import pytest
 from elliptic import THETA, conductivity, exact, irregular, known, make, solve, source_of, square, stretched_darcy
 
 import closura as cl
-from closura.equations import EllipticSolver
-from closura.equations._stencil import Stencil
-from closura.equations.elliptic._locate import stencil
+from closura.equations import EllipticSolver, ObservationIndex
+from closura.equations._shared import Place
+from closura.equations.elliptic._locate import nodes_near
 
 # Residuals
 
@@ -21,7 +21,7 @@ def test_grid_residual_is_the_error_of_u(domain):
     problem = make(domain)
     solver, laws, theta = EllipticSolver(problem), known(problem), jnp.asarray(THETA)
     u = solve(problem)
-    run = jax.jit(lambda u: solver.grid_residual(theta, laws, u[:, None]))
+    run = jax.jit(lambda u: solver.grid_residual(theta, laws, u[:, None], 0))
     assert np.abs(run(jnp.asarray(u))).max() < 1e-9
     rough = np.random.default_rng(0).normal(size=len(u))
     for change in (np.prod(np.sin(np.pi * problem.points), axis=1), rough):
@@ -33,14 +33,16 @@ def test_grid_residual_is_the_error_of_u(domain):
 def test_point_residual_is_the_strong_form():
     problem = make(square(5))
     solver, laws, theta = EllipticSolver(problem), known(problem), jnp.asarray(THETA)
-    place, p = cl.problem._elliptic.Place, problem.parameters.constrain(theta)
+    place, p = Place, problem.parameters.constrain(theta, 0)
     places = jnp.asarray(np.random.default_rng(0).uniform(0, 1, (20, 2)))
 
     def other(x, p):
         return exact(x, p) + x.x**2 * x.y
 
     def residual(function):
-        return jax.jit(lambda: solver.point_residual(theta, laws, lambda at: function(place(*at), p)[None], places))()
+        return jax.jit(
+            lambda: solver.point_residual(theta, laws, lambda at: function(place(*at), p)[None], places, 0)
+        )()
 
     assert np.abs(residual(exact)).max() < 1e-12
     each = jax.jit(jax.vmap(lambda at: [s(place(*at), p) for s in (source_of(other), source_of(exact))]))(places)
@@ -62,7 +64,7 @@ def test_stencil_interpolates_linearly(domain):
         "koi,koid->kod", weights, domain.points[domain.triangles[random.integers(len(domain.triangles), size=(2, 40))]]
     )
     places[0, :3] = domain.points[[0, 11, -1]]
-    node, weight = stencil(problem, places)
+    node, weight = nodes_near(problem, places)
     assert node.shape == weight.shape == (2, 40, 3)
     assert weight.min() >= 0
     np.testing.assert_allclose(np.einsum("koi,koid->kod", weight, domain.points[node]), places, atol=1e-9)
@@ -80,8 +82,8 @@ def test_places_outside_the_domain_are_refused(domain, outside):
         rf"observed outside the domain, .* \({outside[0]:.6g}, {outside[1]:.6g}\) of system number 2\. Check the unit"
     )
     with pytest.raises(cl.DataError, match=says):
-        stencil(make(domain), places)
-    _, weight = stencil(make(domain), places, np.arange(6).reshape(2, 3) < 5)
+        nodes_near(make(domain), places)
+    _, weight = nodes_near(make(domain), places, np.arange(6).reshape(2, 3) < 5)
     assert (weight[1, 2].sum(), weight.sum()) == (0, pytest.approx(5))
 
 
@@ -92,8 +94,8 @@ def test_predictions_in_a_batch_over_devices(domain):
     solver, laws = EllipticSolver(problem), known(problem)
     random = np.random.default_rng(0)
     places = random.uniform(0.1, 0.9, (3, 4, 2))
-    node, weight = stencil(problem, places)
-    where = Stencil(
+    node, weight = nodes_near(problem, places)
+    where = ObservationIndex(
         jnp.asarray(places, float),
         jnp.asarray(node, jnp.int32),
         jnp.asarray(weight, float),
@@ -102,8 +104,8 @@ def test_predictions_in_a_batch_over_devices(domain):
     theta = jnp.asarray(random.normal(size=(2, 3, 2)), float)
 
     def linearise(theta):
-        model = solver.model(laws, None)
-        predict = jax.vmap(jax.vmap(lambda th, at: solver.predict(th, model, at)), in_axes=(0, None))
+        model = solver.prepare_context(laws)
+        predict = jax.vmap(jax.vmap(lambda th, at: solver.predict(th, model, at, 0)), in_axes=(0, None))
 
         def push(e):
             return jax.jvp(lambda th: predict(th, where), (theta,), (jnp.broadcast_to(e, theta.shape),))
@@ -129,7 +131,7 @@ def test_visited_are_the_inputs_of_the_law():
         coefficient=lambda u, x, p, f: 2 + f.a(u) + 0.1 * f.b(u, x.x),
     )
     solver = EllipticSolver(problem)
-    seen = jax.jit(lambda th: solver.visited(th, known(problem)))(jnp.asarray(THETA, float))
+    seen = jax.jit(lambda th: solver.law_inputs(th, known(problem), 0))(jnp.asarray(THETA, float))
     u = solve(problem)
     np.testing.assert_allclose(seen["a"][:, 0], u, rtol=1e-6)
     np.testing.assert_allclose(seen["b"], np.stack([u, problem.points[:, 0]], -1), rtol=1e-6)

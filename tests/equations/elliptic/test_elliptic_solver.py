@@ -101,16 +101,16 @@ def test_single_precision_is_near_double(domain):
 def test_warm_start_gives_the_same_answer():
     problem = stretched_darcy(square(13))
     solver, laws = EllipticSolver(problem), known(problem)
-    warm = jax.jit(lambda: solver.model(laws, None).start)()
+    warm = jax.jit(lambda: solver.prepare_context(laws).start)()
     np.testing.assert_allclose(warm, solve(problem, problem.parameters.mean), atol=1e-9)
-    there = jax.jit(lambda th: solver.solution(th, laws, warm))(jnp.asarray(THETA))
+    there = jax.jit(lambda th: solver.solution(th, laws, 0, warm))(jnp.asarray(THETA))
     np.testing.assert_allclose(there[:, 0], solve(problem), atol=1e-9)
 
 
 def test_no_source_no_field_whatever_the_start():
     problem = make(square(9), boundary=None, source=lambda x, p: 0.0)
     solver = EllipticSolver(problem)
-    u = jax.jit(lambda start: solver.solution(jnp.zeros(2), known(problem), start))(jnp.ones(99))
+    u = jax.jit(lambda start: solver.solution(jnp.zeros(2), known(problem), 0, start))(jnp.ones(99))
     assert np.abs(u).max() < 1e-4
 
 
@@ -140,7 +140,7 @@ def test_derivatives_against_finite_differences(domain):
 
     @eqx.filter_jit
     def score(theta, laws):
-        return weight @ solver.solution(theta, prepare(laws, ranges))[:, 0]
+        return weight @ solver.solution(theta, prepare(laws, ranges), 0)[:, 0]
 
     h = 1e-5
     by_hand = [(score(theta + h * e, laws) - score(theta - h * e, laws)) / (2 * h) for e in np.eye(2)]
@@ -171,7 +171,7 @@ def test_failure_is_nan_for_that_system_alone():
     @jax.jit
     def run(theta):
         def each(theta):
-            return solver.solution(theta, laws)[:, 0]
+            return solver.solution(theta, laws, 0)[:, 0]
 
         tangents = jax.vmap(lambda e: jax.jvp(jax.vmap(each), (theta,), (jnp.broadcast_to(e, theta.shape),)))(
             jnp.eye(2)
@@ -192,7 +192,7 @@ def test_failure_is_nan_for_that_system_alone():
 def test_a_law_too_steep_for_full_steps():
     """Newton's steps are halved where the coefficient falls steeply with u."""
     problem = stretched_darcy(square(13)).with_closure(cl.Known(lambda u: 8 * (u - 1)))
-    residual = jax.jit(lambda u: EllipticSolver(problem).grid_residual(jnp.asarray(THETA, float), known(problem), u))
+    residual = jax.jit(lambda u: EllipticSolver(problem).grid_residual(jnp.asarray(THETA, float), known(problem), u, 0))
     u = solve(problem)
     assert np.abs(residual(jnp.asarray(u)[:, None])).max() < 1e-4 * u.max()
 
@@ -220,5 +220,5 @@ def test_a_field_on_a_high_level_is_solved_for_what_rises_above_it(level):
         boundary=level,
         sigma=0.1,
     )
-    rise = jax.jit(lambda t: EllipticSolver(problem).solution(t, {}).max() - level)(jnp.zeros(1))
+    rise = jax.jit(lambda t: EllipticSolver(problem).solution(t, {}, 0).max() - level)(jnp.zeros(1))
     assert float(rise) == pytest.approx(0.6655, abs=0.003)

@@ -143,9 +143,9 @@ def test_with_closure_changes_the_law_alone():
 
 def test_one_value_for_all_fields_or_one_each():
     theta = jnp.array([0.0, 0.5])
-    same = make(**TWO, boundary=cl.Dirichlet(2.0)).start(theta)
+    same = make(**TWO, boundary=cl.Dirichlet(2.0)).start(theta, 0)
     np.testing.assert_allclose([(u[0], u[-1]) for u in same], [[2.0, 2.0], [2.0, 2.0]])
-    each = make(**TWO, boundary=(cl.Dirichlet((2.0, lambda t, p: p.z)), cl.Neumann((0.0, 1.0)))).start(theta)
+    each = make(**TWO, boundary=(cl.Dirichlet((2.0, lambda t, p: p.z)), cl.Neumann((0.0, 1.0)))).start(theta, 0)
     np.testing.assert_allclose([(u[0], u[-1]) for u in each], [[2.0, 0.5], [0.5, -1.0]], atol=1e-6)
 
 
@@ -156,15 +156,15 @@ def test_known_part_has_the_initial_state_and_the_values_at_the_ends():
     theta = jnp.array([0.0, 0.7])
     for x in (-1.0, 0.3, 1.0):
         place = jnp.array([0.0, x])
-        assert float(problem.base(theta, place)[0]) == pytest.approx(0.7 * np.exp(x + 1))
-        assert float(problem.free(place)) == 0
-    assert float(problem.base(theta, jnp.array([0.4, -1.0]))[0]) == pytest.approx(1.1)
-    assert float(problem.base(theta, jnp.array([0.4, 1.0]))[0]) == pytest.approx(0.7 * np.exp(2))
-    assert float(problem.free(jnp.array([0.4, -1.0]))) == float(problem.free(jnp.array([0.4, 1.0]))) == 0
-    assert float(problem.free(jnp.array([0.4, 0.0]))) == pytest.approx(1 - np.exp(-6.4))
-    assert float(make().free(jnp.array([0.4, -1.0]))) == pytest.approx(1 - np.exp(-6.4))
+        assert float(problem.lift(theta, place, 0)[0]) == pytest.approx(0.7 * np.exp(x + 1))
+        assert float(problem.cutoff(place)) == 0
+    assert float(problem.lift(theta, jnp.array([0.4, -1.0]), 0)[0]) == pytest.approx(1.1)
+    assert float(problem.lift(theta, jnp.array([0.4, 1.0]), 0)[0]) == pytest.approx(0.7 * np.exp(2))
+    assert float(problem.cutoff(jnp.array([0.4, -1.0]))) == float(problem.cutoff(jnp.array([0.4, 1.0]))) == 0
+    assert float(problem.cutoff(jnp.array([0.4, 0.0]))) == pytest.approx(1 - np.exp(-6.4))
+    assert float(make().cutoff(jnp.array([0.4, -1.0]))) == pytest.approx(1 - np.exp(-6.4))
     one = make(boundary=(cl.Neumann(), cl.Dirichlet(0.0)))
-    assert float(one.free(jnp.array([0.4, 1.0]))) == 0 < float(one.free(jnp.array([0.4, -1.0])))
+    assert float(one.cutoff(jnp.array([0.4, 1.0]))) == 0 < float(one.cutoff(jnp.array([0.4, -1.0])))
 
 
 # Stability
@@ -263,13 +263,13 @@ def test_what_is_known_is_what_the_solver_starts_from():
     """Also where an end is suddenly held at a value that the initial state does not have there."""
     problem = make(boundary=(cl.Dirichlet(1.0), cl.Dirichlet(lambda t, p: p.z + t)), initial=lambda x, p: 0.2 + 0 * x)
     theta, known = jnp.asarray(problem.parameters.mean, float), problem.known.reshape(problem.shape)
-    base = jax.vmap(lambda place: problem.base(theta, place))(jnp.asarray(problem.points, float))
+    base = jax.vmap(lambda place: problem.lift(theta, place, 0))(jnp.asarray(problem.points, float))
     base = np.asarray(base).reshape(problem.shape)
-    np.testing.assert_allclose(base[0], problem.start(theta)[0], atol=1e-6)
+    np.testing.assert_allclose(base[0], problem.start(theta, 0)[0], atol=1e-6)
     np.testing.assert_allclose(base[:, 0], 1.0, atol=1e-6)
     np.testing.assert_allclose(base[:, -1], 1.4 + problem.times, atol=1e-6)
     assert known[0].all()
     assert known[:, [0, -1]].all()
     assert not known[1:, 1:-1].any()
-    slopes = jax.vmap(jax.jacfwd(lambda place: problem.base(theta, place)))(jnp.asarray(problem.points, float))
+    slopes = jax.vmap(jax.jacfwd(lambda place: problem.lift(theta, place, 0)))(jnp.asarray(problem.points, float))
     assert np.isfinite(slopes).all()

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 import closura as cl
-from closura.equations import EvolutionSolver, unit_scaling
-from closura.equations._stencil import Stencil
-from closura.equations.evolution._solver import stencil
+from closura.equations import EvolutionSolver, ObservationIndex, unit_scaling
+from closura.equations.evolution._reading import nodes_near
 from closura.laws import Range, Scaling, prepare
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -41,7 +40,7 @@ def known(problem) -> dict:
 
 
 def solve(problem, theta=(1.0,), field=0) -> np.ndarray:
-    run = jax.jit(lambda th: EvolutionSolver(problem).solution(th, known(problem)))
+    run = jax.jit(lambda th: EvolutionSolver(problem).solution(th, known(problem), 0))
     return np.asarray(run(jnp.asarray(theta, float)))[:, field].reshape(problem.shape)
 
 
@@ -209,10 +208,10 @@ def test_adaptive_gives_the_same(name):
 # Observations
 
 
-def where(problem, places, quantity=None) -> Stencil:
-    node, weight = stencil(problem, places)
+def where(problem, places, quantity=None) -> ObservationIndex:
+    node, weight = nodes_near(problem, places)
     quantity = np.zeros(places.shape[:-1], int) if quantity is None else quantity
-    return Stencil(*(jnp.asarray(part) for part in (places, node, weight, quantity)))
+    return ObservationIndex(*(jnp.asarray(part) for part in (places, node, weight, quantity)))
 
 
 def test_observed_on_the_grid_and_between():
@@ -221,16 +220,16 @@ def test_observed_on_the_grid_and_between():
     node = random.integers(0, 11 * 50, size=(2, 7))
     spots = where(on_grid, on_grid.points[node])
     assert spots.node.shape == (2, 7, 1)
-    read = jax.jit(jax.vmap(lambda at: EvolutionSolver(on_grid).predict(jnp.asarray(THETA), known(on_grid), at)))
+    read = jax.jit(jax.vmap(lambda at: EvolutionSolver(on_grid).predict(jnp.asarray(THETA), known(on_grid), at, 0)))
     np.testing.assert_allclose(read(spots), solve(on_grid, THETA).reshape(-1)[node])
     # The end of a periodic domain is its start.
-    assert stencil(on_grid, np.array([[[0.5, 1.0]]]))[0].tolist() == [[[10 * 50]]]
+    assert nodes_near(on_grid, np.array([[[0.5, 1.0]]]))[0].tolist() == [[[10 * 50]]]
 
     def between(snapshots, cells):
         problem = travelling(snapshots=snapshots, cells=cells, dt=0.5 / 400)
         spots = where(problem, places)
         assert spots.node.shape == (1, 60, 16)
-        seen = jax.jit(lambda at: EvolutionSolver(problem).predict(jnp.ones(1), {}, at))(
+        seen = jax.jit(lambda at: EvolutionSolver(problem).predict(jnp.ones(1), {}, at, 0))(
             jax.tree.map(lambda a: a[0], spots)
         )
         return np.abs(seen - carried(places[0, :, 1], places[0, :, 0])).max()
@@ -251,7 +250,7 @@ def test_every_quantity_and_bounded_domains():
     )
     places = np.array([[[0.3, 0.03], [0.45, 0.97], [0.5, 1.0]]])
     spots = jax.tree.map(lambda a: a[0], where(problem, places, np.array([[1, 0, 1]])))
-    seen = EvolutionSolver(problem).predict(jnp.array([2.0]), {}, spots)
+    seen = EvolutionSolver(problem).predict(jnp.array([2.0]), {}, spots, 0)
     np.testing.assert_allclose(seen, [0.03**3, 2.97, 1.0])
 
 
@@ -261,14 +260,14 @@ def test_every_quantity_and_bounded_domains():
 )
 def test_places_outside_are_refused(place, says):
     with pytest.raises(cl.DataError, match=says):
-        stencil(burgers(), np.array([[place]]))
+        nodes_near(burgers(), np.array([[place]]))
 
 
 # Derivatives
 
 
 def loss(laws, theta, forward, spots):
-    return jnp.sum(jnp.sin(3 * forward.predict(theta, laws, spots)))
+    return jnp.sum(jnp.sin(3 * forward.predict(theta, laws, spots, 0)))
 
 
 @pytest.mark.parametrize(
@@ -286,7 +285,9 @@ def test_derivatives_in_theta_and_in_the_law(options):
         assert float(pushed[i]) == pytest.approx(
             float(value(theta + step, law) - value(theta - step, law)) / (2 * h), rel=1e-6
         )
-    back = eqx.filter_jit(eqx.filter_grad(lambda law: loss(prepare(law, ranges), theta, forward.reverse(), spots)))(law)
+    back = eqx.filter_jit(
+        eqx.filter_grad(lambda law: loss(prepare(law, ranges), theta, forward.for_reverse_mode(), spots))
+    )(law)
     slope = back["f"].network.layers[1].weight
     way = jnp.asarray(np.random.default_rng(1).normal(size=slope.shape))
     up, down = (
@@ -297,7 +298,9 @@ def test_derivatives_in_theta_and_in_the_law(options):
         for s in (h, -h)
     )
     assert float(jnp.sum(slope * way)) == pytest.approx(float(up - down) / (2 * h), rel=1e-5)
-    backwards = jax.jit(jax.grad(lambda theta: loss(prepare(law, ranges), theta, forward.reverse(), spots)))(theta)
+    backwards = jax.jit(jax.grad(lambda theta: loss(prepare(law, ranges), theta, forward.for_reverse_mode(), spots)))(
+        theta
+    )
     np.testing.assert_allclose(backwards, pushed, rtol=1e-9)
 
 
@@ -307,20 +310,20 @@ def test_derivatives_in_theta_and_in_the_law(options):
 def test_residuals_vanish_at_solutions_and_only_there():
     problem = burgers(cells=40, snapshots=40, dt=0.00625, span=(0.0, 0.25))
     forward, laws, theta = EvolutionSolver(problem), known(problem), jnp.array([np.log(0.1), 0.6])
-    states = forward.solution(theta, laws)
-    assert forward.grid_residual(theta, laws, states).shape == (40 * 40, 1)
-    right, wrong = (jnp.abs(forward.grid_residual(theta, laws, c * states)[80:-80]).max() for c in (1.0, 1.2))
+    states = forward.solution(theta, laws, 0)
+    assert forward.grid_residual(theta, laws, states, 0).shape == (40 * 40, 1)
+    right, wrong = (jnp.abs(forward.grid_residual(theta, laws, c * states, 0)[80:-80]).max() for c in (1.0, 1.2))
     assert float(right) < 2e-4 < 0.02 < float(wrong)
 
     waves = travelling()
     exact = lambda place: jnp.exp(jnp.sin(2 * PI * (place[1] - place[0])))[None]  # noqa: E731
     places = jnp.asarray(np.random.default_rng(0).uniform(size=(9, 2)))
-    residual = EvolutionSolver(waves).point_residual(jnp.ones(1), {}, exact, places)
+    residual = EvolutionSolver(waves).point_residual(jnp.ones(1), {}, exact, places, 0)
     assert residual.shape == (9, 1)
     np.testing.assert_allclose(residual, 0.0, atol=1e-12)
     heated = evolution(lambda u, ux, uxx, x, t, p: uxx + x, lambda x, p: x)
     residual = EvolutionSolver(heated).point_residual(
-        jnp.ones(1), {}, lambda place: (place[0] * place[1] ** 2)[None], places
+        jnp.ones(1), {}, lambda place: (place[0] * place[1] ** 2)[None], places, 0
     )
     t, x = places.T
     np.testing.assert_allclose(residual[:, 0], (x**2 - 2 * t - x) / 16, atol=1e-12)
@@ -328,7 +331,7 @@ def test_residuals_vanish_at_solutions_and_only_there():
 
 def test_visited_are_the_inputs_of_the_law():
     problem = burgers(dealias=False)
-    seen = jax.jit(lambda th: EvolutionSolver(problem).visited(th, known(problem)))(jnp.asarray(THETA))
+    seen = jax.jit(lambda th: EvolutionSolver(problem).law_inputs(th, known(problem), 0))(jnp.asarray(THETA))
     np.testing.assert_allclose(seen["f"][:, 0], solve(problem, THETA).reshape(-1), atol=1e-12)
 
 
@@ -340,13 +343,13 @@ def test_a_failed_solve_is_nan_and_the_others_are_what_they_were():
     problem = evolution(lambda u, ux, uxx, x, t, p: p.a * u**2 + uxx, lambda x, p: 1 + 0 * x, cells=8, snapshots=20)
     late, early = (where(problem, np.array([[[0.1, 0.25], [t, 0.5]]])) for t in (0.5, 0.175))
     late, early = (jax.tree.map(lambda a: a[0], spots) for spots in (late, early))
-    predict = jax.jit(jax.vmap(lambda a, at: EvolutionSolver(problem).predict(a, {}, at), in_axes=(0, None)))
+    predict = jax.jit(jax.vmap(lambda a, at: EvolutionSolver(problem).predict(a, {}, at, 0), in_axes=(0, None)))
     seen = predict(jnp.array([[1.0], [5.0], [0.5]]), late)
     assert np.isfinite(seen[0]).all()
     assert np.isfinite(seen[2]).all()
     assert not np.isfinite(seen[1]).all()
     np.testing.assert_allclose(seen[::2, 1], [2.0, 4 / 3], rtol=1e-3)
-    total = lambda a, forward: jnp.sum(forward.predict(a, {}, early))  # noqa: E731
+    total = lambda a, forward: jnp.sum(forward.predict(a, {}, early, 0))  # noqa: E731
     forward, a = EvolutionSolver(problem), jnp.array([5.65])  # the end comes right after the last observation
-    back = jax.jit(jax.grad(lambda a: total(a, forward.reverse())))(a)
+    back = jax.jit(jax.grad(lambda a: total(a, forward.for_reverse_mode())))(a)
     np.testing.assert_allclose(back, jax.jit(jax.jacfwd(lambda a: total(a, forward)))(a), rtol=1e-9)

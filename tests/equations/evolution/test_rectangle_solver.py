@@ -8,9 +8,8 @@ import pandas as pd
 import pytest
 
 import closura as cl
-from closura.diagnose._interpolation_error import reading_error
-from closura.equations import EvolutionSolver, in_strip, solver, unit_scaling
-from closura.equations._stencil import Stencil
+from closura.equations import EvolutionSolver, ObservationIndex, unit_scaling
+from closura.equations.evolution._reading import nodes_near
 
 pytestmark = pytest.mark.usefixtures("float64")
 PI = np.pi
@@ -28,7 +27,7 @@ def known(problem) -> dict:
 
 
 def solve(problem, theta=THETA, field=0) -> np.ndarray:
-    run = jax.jit(lambda th: EvolutionSolver(problem).solution(th, known(problem)))
+    run = jax.jit(lambda th: EvolutionSolver(problem).solution(th, known(problem), 0))
     return np.asarray(run(jnp.asarray(theta, float)))[:, field].reshape(problem.shape)
 
 
@@ -258,9 +257,9 @@ def smooth(**changes) -> cl.Evolution:
     return evolution(lambda u, ux, uxx, x, t, p: 0.05 * (uxx.x + uxx.y), initial, boundary=ends, **changes)
 
 
-def where(problem, places) -> Stencil:
-    node, weight = in_strip(problem, places)
-    return Stencil(*(jnp.asarray(part) for part in (places, node, weight, np.zeros(places.shape[:-1], int))))
+def where(problem, places) -> ObservationIndex:
+    node, weight = nodes_near(problem, places)
+    return ObservationIndex(*(jnp.asarray(part) for part in (places, node, weight, np.zeros(places.shape[:-1], int))))
 
 
 def test_observed_on_the_grid_and_between():
@@ -268,7 +267,7 @@ def test_observed_on_the_grid_and_between():
     node = random.integers(0, len(problem.points), size=(2, 7))
     spots = where(problem, problem.points[node])
     assert spots.node.shape == (2, 7, 1)
-    read = jax.vmap(lambda at: EvolutionSolver(problem).predict(jnp.ones(1), {}, at))(spots)
+    read = jax.vmap(lambda at: EvolutionSolver(problem).predict(jnp.ones(1), {}, at, 0))(spots)
     np.testing.assert_allclose(read, solve(problem).ravel()[node], atol=1e-12)
     places = random.uniform(0, [0.5, 1.0, 1.0], size=(1, 60, 3))
 
@@ -278,7 +277,7 @@ def test_observed_on_the_grid_and_between():
         spots = jax.tree.map(lambda a: a[0], where(fine, places))
         t, x, y = places[0].T
         truth = np.exp(-0.25 * PI**2 * t) * np.cos(PI * x) * np.cos(2 * PI * y)
-        return np.abs(EvolutionSolver(fine).predict(jnp.ones(1), {}, spots) - truth).max()
+        return np.abs(EvolutionSolver(fine).predict(jnp.ones(1), {}, spots, 0) - truth).max()
 
     assert np.log2(between(10) / between(20)) > 3.3
 
@@ -289,7 +288,7 @@ def test_observed_on_the_grid_and_between():
 )
 def test_places_outside_are_refused(place, says):
     with pytest.raises(cl.DataError, match=says):
-        in_strip(smooth(), np.array([[place]]))
+        nodes_near(smooth(), np.array([[place]]))
 
 
 @pytest.mark.parametrize("axis", ["time", "x", "y"])
@@ -302,9 +301,9 @@ def test_the_error_of_reading_is_told_by_axis(axis):
     data = data.matched(problem.observed, dict(zip(problem.axes, problem.bounds)), 0.1)
     number = problem.axes.index(axis)
     fit = np.cos(wave * problem.points[:, number])[None, None]
-    node, weight = in_strip(problem, data.place)
+    node, weight = nodes_near(problem, data.place)
     apart = np.sum(weight * fit[0, 0][node], axis=-1) - np.cos(wave * data.place[..., number])
-    found = reading_error(problem, data, fit, data.sigma)
+    found = problem.interpolation_error(data, fit, data.sigma)
     assert found[axis] == pytest.approx(np.sqrt(np.mean((apart / 0.1) ** 2)), rel=0.4)
     assert all(error < 1e-5 for name, error in found.items() if name != axis)
 
@@ -320,20 +319,20 @@ def test_derivatives_against_differences():
         dt=0.025,
     )
     forward, spots = EvolutionSolver(problem), jax.tree.map(lambda a: a[0], where(problem, problem.points[None, 3::97]))
-    loss = lambda a, forward=forward: jnp.sum(jnp.sin(3 * forward.predict(a, known(problem), spots)))  # noqa: E731
+    loss = lambda a, forward=forward: jnp.sum(jnp.sin(3 * forward.predict(a, known(problem), spots, 0)))  # noqa: E731
     value, at, h = jax.jit(loss), jnp.array([0.8]), 1e-5
     pushed = float(jax.jit(jax.jacfwd(loss))(at)[0])
     assert pushed == pytest.approx(float(value(at + h) - value(at - h)) / (2 * h), rel=1e-6)
-    back = jax.jit(jax.grad(lambda a: loss(a, forward.reverse())))(at)
+    back = jax.jit(jax.grad(lambda a: loss(a, forward.for_reverse_mode())))(at)
     assert float(back[0]) == pytest.approx(pushed, rel=1e-9)
 
 
 def test_residuals_vanish_at_solutions_and_only_there():
     problem = smooth(snapshots=20, cells=12)
     forward, theta = EvolutionSolver(problem), jnp.ones(1)
-    states = forward.solution(theta, {})
-    assert forward.grid_residual(theta, {}, states).shape == (20 * 13 * 12, 1)
-    right, wrong = (float(jnp.abs(forward.grid_residual(theta, {}, states**c)).max()) for c in (1, 3))
+    states = forward.solution(theta, {}, 0)
+    assert forward.grid_residual(theta, {}, states, 0).shape == (20 * 13 * 12, 1)
+    right, wrong = (float(jnp.abs(forward.grid_residual(theta, {}, states**c, 0)).max()) for c in (1, 3))
     assert right < 2e-3 < 0.02 < wrong
 
     def exact(place):
@@ -341,9 +340,9 @@ def test_residuals_vanish_at_solutions_and_only_there():
         return (jnp.exp(-0.25 * PI**2 * t) * jnp.cos(PI * x) * jnp.cos(2 * PI * y))[None]
 
     places = jnp.asarray(np.random.default_rng(0).uniform(size=(9, 3)))
-    np.testing.assert_allclose(forward.point_residual(theta, {}, exact, places), 0.0, atol=1e-12)
+    np.testing.assert_allclose(forward.point_residual(theta, {}, exact, places, 0), 0.0, atol=1e-12)
     tilted = evolution(lambda u, ux, uxx, x, t, p: ux.x + 2 * ux.y + 3 * uxx.y + x.x * x.y, lambda x, p: x.x)
-    found = EvolutionSolver(tilted).point_residual(theta, {}, lambda place: (place[1] * place[2] ** 2)[None], places)
+    found = EvolutionSolver(tilted).point_residual(theta, {}, lambda place: (place[1] * place[2] ** 2)[None], places, 0)
     _, x, y = places.T
     np.testing.assert_allclose(found[:, 0], -(y**2 + 4 * x * y + 6 * x + x * y) / 16, atol=1e-12)
 
@@ -355,7 +354,7 @@ def test_visited_are_the_inputs_of_the_law():
         closure=cl.Known(lambda a, b: 0 * a * b, inputs=2),
         dealias=False,
     )
-    seen = EvolutionSolver(problem).visited(jnp.ones(1), known(problem))["f"]
+    seen = EvolutionSolver(problem).law_inputs(jnp.ones(1), known(problem), 0)["f"]
     _, x, y = problem.points[:100].T
     slopes = np.stack([np.cos(2 * PI * x) * np.cos(2 * PI * y), -np.sin(2 * PI * x) * np.sin(2 * PI * y)], axis=-1)
     np.testing.assert_allclose(seen[:100], 2 * PI * slopes, atol=1e-9)
@@ -365,6 +364,6 @@ def test_nothing_after_the_last_observation_is_solved():
     problem = smooth(sigma=0.1)
     frame = pd.DataFrame({"system": "a", "time": [0.125, 0.25], "x": 0.5, "y": 0.9, "u": 0.0})
     data = cl.Observations.from_frame(frame, axes=problem.axes)
-    forward, spots = solver(problem, data.matched(problem.observed, dict(zip(problem.axes, problem.bounds)), 0.1))
+    forward, spots = problem.solver(data.matched(problem.observed, dict(zip(problem.axes, problem.bounds)), 0.1))
     assert forward.count == 2
     assert spots.node.shape == (1, 2, 1)

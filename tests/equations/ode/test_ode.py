@@ -144,7 +144,7 @@ def test_bad_adaptive_options(options, says):
 
 def test_physics_without_a_law_takes_three_arguments():
     problem = make(physics=lambda t, s, p: (s.v, -p.k * s.u), closure=None)
-    rates = problem.rate(jnp.array([jnp.log(4.0), 0.0]), {})(0.0, (jnp.asarray(2.0), jnp.asarray(3.0)))
+    rates = problem.rate(jnp.array([jnp.log(4.0), 0.0]), {}, 0)(0.0, (jnp.asarray(2.0), jnp.asarray(3.0)))
     np.testing.assert_allclose(rates, (3.0, -8.0), rtol=1e-6)
 
 
@@ -152,7 +152,7 @@ def test_physics_of_any_number_of_arguments_takes_all():
     problem = make(physics=lambda *arguments: physics(*arguments), closure=cl.Known(jnp.abs))
     laws = {"f": problem.closures["f"].build(jr.key(0), unit_scaling(1))}
     y = (jnp.asarray(2.0), jnp.asarray(-3.0))
-    np.testing.assert_allclose(problem.rate(jnp.zeros(2), laws)(0.0, y), (-3.0, -5.0))
+    np.testing.assert_allclose(problem.rate(jnp.zeros(2), laws, 0)(0.0, y), (-3.0, -5.0))
 
 
 @pytest.mark.parametrize(
@@ -168,17 +168,17 @@ def test_state_by_name_or_place_and_rates_in_any_container(rates):
     problem = make(physics=rates, closure=cl.Known(lambda v: v**2))
     laws = {"f": problem.closures["f"].build(jr.key(0), unit_scaling(1))}
     y = (jnp.asarray(2.0), jnp.asarray(3.0))
-    np.testing.assert_allclose(problem.rate(jnp.zeros(2), laws)(0.5, y), (3.0, 0.5 - 9.0 - 2.0))
+    np.testing.assert_allclose(problem.rate(jnp.zeros(2), laws, 0)(0.5, y), (3.0, 0.5 - 9.0 - 2.0))
 
 
 def test_one_state_needs_no_tuple():
     problem = make(physics=lambda t, s, p, f: -f(s.u), state="u", initial=lambda p: p.u0)
     assert problem.state_names == ("u",)
-    np.testing.assert_allclose(problem.start(jnp.array([0.0, 0.7])), [0.7])
+    np.testing.assert_allclose(problem.start(jnp.array([0.0, 0.7]), 0), [0.7])
 
 
 def test_integers_become_floats():
-    start = make(initial=lambda p: (1, 0)).start(jnp.zeros(2))
+    start = make(initial=lambda p: (1, 0)).start(jnp.zeros(2), 0)
     assert all(value.dtype == jnp.result_type(float) for value in start)
 
 
@@ -229,5 +229,5 @@ def test_what_laws_are_functions_of():
         closure=laws,
         observed="u",
     )
-    assert problem.law_inputs() == {"damping": ("v", "time"), "spring": ("input",), "both": ("input",)}
-    assert darcy.problem.law_inputs() == burgers.problem.law_inputs() == {"f": ("u",)}
+    assert problem.law_input_names() == {"damping": ("v", "time"), "spring": ("input",), "both": ("input",)}
+    assert darcy.problem.law_input_names() == burgers.problem.law_input_names() == {"f": ("u",)}

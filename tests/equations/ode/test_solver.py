@@ -12,7 +12,7 @@ import pytest
 from jax.flatten_util import ravel_pytree
 
 import closura as cl
-from closura.equations import Solver, solver, unit_scaling
+from closura.equations import ODESolver, unit_scaling
 from closura.forward import likelihood
 from closura.forward._likelihood import block_size
 from closura.laws import Range, Scaling, prepare
@@ -51,7 +51,7 @@ def learned(problem) -> tuple[dict, dict]:
 
 
 def trajectory(problem, theta=THETA) -> np.ndarray:
-    return np.asarray(jax.jit(lambda th: Solver(problem).solution(th, known(problem)))(jnp.asarray(theta, float)))
+    return np.asarray(jax.jit(lambda th: ODESolver(problem).solution(th, known(problem), 0))(jnp.asarray(theta, float)))
 
 
 def observed(problem, rows, quantities=("u",)) -> cl.Observations:
@@ -61,8 +61,8 @@ def observed(problem, rows, quantities=("u",)) -> cl.Observations:
 
 
 def predictions(problem, data) -> np.ndarray:
-    forward, where = solver(problem, data)
-    predict = jax.jit(jax.vmap(lambda th, at: forward.predict(th, known(problem), at), in_axes=(None, 0)))
+    forward, where = problem.solver(data)
+    predict = jax.jit(jax.vmap(lambda th, at: forward.predict(th, known(problem), at, 0), in_axes=(None, 0)))
     return np.asarray(predict(jnp.asarray(THETA, float), where))
 
 
@@ -143,8 +143,8 @@ def test_every_quantity_at_its_own_times_from_start_to_end(integrator, times, st
     problem = oscillator(integrator=integrator, observed=("v", "u"))
     rows = [("a", 0.0, 9.0, 9.0), ("a", 4.0, 9.0, 9.0), ("b", 0.4, 9.0, np.nan), ("b", 4.0, np.nan, 9.0)]
     data = observed(problem, rows + [("a", time, np.nan, 9.0) for time in times], ("u", "v"))
-    forward, _ = solver(problem, data)
-    assert (forward.on_grid, forward.stride, data.mask.all()) == (0.777 not in times, stride, False)
+    forward, where = problem.solver(data)
+    assert (where.rate_weight is None, forward.stride, data.mask.all()) == (0.777 not in times, stride, False)
     path, got = trajectory(problem), predictions(problem, data)
     for k, i in zip(*np.nonzero(data.mask & (data.time != 0.777))):
         expected = path[np.argmin(np.abs(problem.times - data.time[k, i])), 1 - data.quantity[k, i]]
@@ -301,7 +301,7 @@ def test_what_comes_after_the_last_observation_of_a_system_is_nothing_to_it(inte
 
 def test_visited_are_the_inputs_of_the_law():
     problem = oscillator(integrator=cl.Leapfrog())
-    seen = jax.jit(lambda th: Solver(problem).visited(th, known(problem)))(jnp.asarray(THETA, float))
+    seen = jax.jit(lambda th: ODESolver(problem).law_inputs(th, known(problem), 0))(jnp.asarray(THETA, float))
     np.testing.assert_array_equal(seen["f"][:, 0], trajectory(problem)[:, 1])
 
 
@@ -309,7 +309,7 @@ def test_visited_are_the_inputs_of_the_law():
 def test_table_and_network_give_the_same_predictions():
     problem = oscillator(closure=cl.MLP(width=8, depth=2), integrator=cl.Leapfrog())
     laws, ranges = learned(problem)
-    follow = eqx.filter_jit(lambda laws: Solver(problem).solution(jnp.asarray(THETA), laws))
+    follow = eqx.filter_jit(lambda laws: ODESolver(problem).solution(jnp.asarray(THETA), laws, 0))
     network, table = map(follow, (laws, prepare(laws, ranges)))
     assert np.abs(network - trajectory(oscillator(closure=cl.Known(jnp.zeros_like)))).max() > 0.1
     assert np.abs(network - table).max() < 1e-4

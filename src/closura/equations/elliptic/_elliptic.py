@@ -2,35 +2,36 @@
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from ...data import Observations
 from ...laws import Closures, ClosureSpec, bind
-from ...parameters import Parameters, Stated, check_name
-from .._observe import Observed, Sensors
+from ...parameters import Stated, System, Theta, check_name
+from .._base import Equation, ForwardModel
+from .._index import Near, ObservationIndex
+from .._observe import Observed
 from .._shared import (
+    NoiseModel,
     Place,
     ProblemError,
     Record,
     Sigma,
-    as_covariates,
-    as_noise,
     check_called,
-    named_closures,
+    identity_laws,
     named_inputs,
     scalars,
-    stand_ins,
     takes,
     trace,
 )
 from ._domain import Domain, Mesh, Predicate, boundary_edges, check_held, dirichlet_edges, segments, whole_sides
 
 
-class Elliptic:
+class Elliptic(Equation):
     """-div(a(u, x, p, f) grad u) = s(x, p)  on a domain of the plane.
 
     - `coefficient(u, x, p, f)`: a > 0 at one place, plain JAX. `x` has fields x and y, `p` holds physical parameter values
@@ -43,15 +44,10 @@ class Elliptic:
     - `boundary`: what u is on the boundary, a number or a function of (x, p); zero by default.
     - `natural(x, y)`: on which part of the boundary nothing flows out instead; arrays of NumPy in, True and False out. A
       boundary edge belongs to the part its midpoint lies in.
-    - `field`: the name of u; `observed`: what the data see of it, the field itself unless said, or functions
+    - `field`: the name of u; `observed`: what the data see of it, the field itself by default, or functions
       of it by name: `{"head": lambda state, p: state.u / p.weight}`.
     - `sigma`, `noise`, `covariates` and `name`: as of an `ODE`.
     """
-
-    # What there is to train a surrogate on.
-    offers: ClassVar[tuple[str, ...]] = ("solver", "residual")
-    axes: ClassVar[tuple[str, ...]] = ("x", "y")
-    periodic: ClassVar[tuple[bool, ...]] = (False, False)
 
     def __init__(
         self,
@@ -66,24 +62,20 @@ class Elliptic:
         field: str = "u",
         observed: Observed = None,
         sigma: Sigma = None,
-        noise: str = "normal",
+        noise: str | NoiseModel = "normal",
         covariates: Mapping[str, Sequence[str] | str] | None = None,
         name: str = "problem",
     ):
-        self.coefficient, self.source, self.domain = coefficient, source, domain
-        self.boundary, self.natural, self.name = boundary, natural, name
-        self.noise, self.sigma = as_noise(noise, sigma)
         check_name(field, "field")
-        self.state_names: tuple[str, ...] = (field,)
-        self.parameters = Parameters(parameters)
-        for signal in self.parameters.given.signals:
+        super().__init__((field,), ("x", "y"), locals())
+        self.coefficient, self.source, self.domain, self.boundary = coefficient, source, domain, boundary
+        for signal in self.parameters.known_inputs.signals:
             raise ProblemError(f"{signal!r} is a Signal, a function of time, which nothing here knows; use cl.Column()")
-        self.sensors = Sensors(observed, self.state_names, self.parameters, len(self.axes))
-        self.covariates = as_covariates(covariates, self.parameters)
-        self.single, self.closures = not isinstance(closure, Mapping), named_closures(closure)
-        self.points, self.shape, self.bounds = domain.points, domain.shape, domain.bounds
         edges = dirichlet_edges(domain, natural)
         self.sides, self.sloped = whole_sides(domain, edges), len(edges) < len(boundary_edges(domain.triangles))
+        self.triangles = (
+            None if domain.shape is not None else domain.triangles
+        )  # a rectangle's points form a tensor grid
         self.dirichlet = np.zeros(len(self.points), bool)
         self.dirichlet[edges] = True
         if isinstance(domain, Mesh):
@@ -94,17 +86,26 @@ class Elliptic:
         self._takes_law = takes(coefficient, 4)
         self._check()
 
-    @property
-    def observed(self) -> tuple[str, ...]:
-        return self.sensors.names
+    # The grid
 
     @property
-    def triangles(self) -> np.ndarray | None:
-        """Of a mesh; a rectangle's points form a tensor grid."""
-        return None if self.shape is not None else self.domain.triangles
+    def points(self) -> np.ndarray:
+        return self.domain.points
 
-    def check_scheme(self) -> None:
-        """Nothing to check: Newton's method says whether it converged."""
+    @property
+    def shape(self) -> tuple[int, ...] | None:
+        return self.domain.shape
+
+    @property
+    def bounds(self) -> tuple[tuple[float, float], ...]:
+        return self.domain.bounds
+
+    def nodes_near(self, data: Observations) -> Near:
+        from ._locate import nodes_near
+
+        return nodes_near(self, data.place, data.mask)
+
+    # What is known before anything is solved
 
     @property
     def known(self) -> np.ndarray:
@@ -113,49 +114,33 @@ class Elliptic:
 
     @functools.cached_property
     def _factor(self) -> float:
-        """The largest value of `free` before it is divided by it."""
+        """The largest value of `cutoff` before it is divided by it."""
         parts = np.array_split(self.points, max(1, len(self.points) * len(self._segments) // 1_000_000))
         return float(max(self._unscaled(part, np).max() for part in parts))
 
-    def with_closure(self, closure: ClosureSpec | Mapping[str, ClosureSpec]) -> "Elliptic":
-        """The same problem with another law, e.g. the true one for an oracle run."""
-        return Elliptic(
-            self.coefficient,
-            self.source,
-            domain=self.domain,
-            parameters=self.parameters.stated,
-            closure=closure,
-            boundary=self.boundary,
-            natural=self.natural,
-            field=self.state_names[0],
-            observed=self.sensors.functions or self.observed,
-            sigma=self.sigma,
-            noise=self.noise,
-            covariates=self.covariates,
-            name=self.name,
-        )
-
-    def base(self, theta: Float[Array, " parameter"], place: Float[Array, " 2"]) -> Float[Array, " 1"]:
+    def lift(self, theta: Theta, place: Float[Array, " 2"], system: System) -> Float[Array, " 1"]:
         """What u is where it is prescribed, continued to any place."""
         if not callable(self.boundary):
             return jnp.full((1,), 0.0 if self.boundary is None else self.boundary, float)
-        value = self.boundary(Place(*place), self.parameters.constrain(theta))
+        value = self.boundary(Place(*place), self.parameters.constrain(theta, system))
         return jnp.stack(scalars(value, "boundary(x, p)", self.state_names))
 
-    def free(self, place: Float[Array, " 2"]) -> Float[Array, ""]:
-        """Zero where u is prescribed, about one inside, smooth: what may be added to `base` is multiplied by it."""
+    def cutoff(self, place: Float[Array, " 2"]) -> Float[Array, ""]:
+        """Zero where u is prescribed, about one inside, smooth."""
         return self._unscaled(place, jnp) / self._factor
 
-    def load(self, theta: Float[Array, " parameter"], place: Float[Array, " 2"]) -> Float[Array, ""]:
+    # The equation
+
+    def load(self, theta: Theta, place: Float[Array, " 2"], system: System) -> Float[Array, ""]:
         """The source of one system at a place."""
-        value = self.source(Place(*place), self.parameters.constrain(theta))
+        value = self.source(Place(*place), self.parameters.constrain(theta, system))
         return scalars(value, "source(x, p)", ("s",))[0]
 
     def conductivity(
-        self, theta: Float[Array, " parameter"], closures: Closures, record: Record | None = None
+        self, theta: Theta, laws: Closures, system: System, record: Record | None = None
     ) -> Callable[[Array, Array], Float[Array, ""]]:
         """The coefficient (u, place) -> a of one system."""
-        p, f = self.parameters.constrain(theta), bind(closures, self.single, record)
+        p, f = self.parameters.constrain(theta, system), bind(laws, self.single, record)
 
         def a(u: Float[Array, ""], place: Float[Array, " 2"]) -> Float[Array, ""]:
             arguments = (u, Place(*place), p) + ((f,) if self._takes_law else ())
@@ -163,20 +148,43 @@ class Elliptic:
 
         return a
 
-    def pace(self, spread: float) -> float:
+    def law_input_names(self) -> dict[str, tuple[str, ...]]:
+        theta, laws = jnp.asarray(self.parameters.mean, float), identity_laws(self.closures)
+
+        def call(record: Record, x: Array) -> Array:
+            return self.conductivity(theta, laws, 0, record)(x[0], x[1:])
+
+        return named_inputs(self.closures, (*self.state_names, *self.axes), call)
+
+    # The solver and its checks; Newton's method says itself whether it converged
+
+    def solver(self, data: Observations) -> tuple[ForwardModel, ObservationIndex]:
+        from ._solver import EllipticSolver
+
+        return EllipticSolver(self), self.observation_index(data)
+
+    def rhs_scale(self, spread: float) -> float:
         """A coefficient that makes the source raise u by so much."""
-        theta = jnp.asarray(self.parameters.middle, float)
-        source = np.abs(jax.vmap(lambda place: self.load(theta, place))(jnp.asarray(self.points, float)))
+        theta = jnp.asarray(self.parameters.mean, float)
+        source = np.abs(jax.vmap(lambda place: self.load(theta, place, 0))(jnp.asarray(self.points, float)))
         return float(np.median(source)) / (spread * sum((np.pi / (high - low)) ** 2 for low, high in self.bounds))
 
-    def law_inputs(self) -> dict[str, tuple[str, ...]]:
-        """What each law is a function of, by name."""
-        theta, laws = jnp.asarray(self.parameters.middle, float), stand_ins(self.closures)
-        names = (*self.state_names, *self.axes)
-        return named_inputs(self.closures, names, lambda record, x: self.conductivity(theta, laws, record)(x[0], x[1:]))
+    def evaluate_at(
+        self, theta: Array, laws: Closures, share: Float[Array, " 2"], state: Float[Array, " state"], system: System
+    ) -> Float[Array, " number"]:
+        """Coefficient, source and boundary value at a place."""
+        place = jnp.stack([low + s * (high - low) for s, (low, high) in zip(share, self.bounds)])
+        a = self.conductivity(theta, laws, system)(state[0], place)
+        return jnp.stack([a, self.load(theta, place, system), *self.lift(theta, place, system)])
+
+    def explain_failure(self, value: float, state: str, place: str, guesses: str) -> str:
+        return (
+            f"there is no solution with parameters at their guesses ({guesses}) and the closure at its start (about zero): the "
+            "coefficient must be positive everywhere; use MLP(positive=True), or write it like p.k * jnp.exp(f(u))"
+        )
 
     def _unscaled(self, place: Any, xp: Any) -> Any:
-        """`free` for places (..., 2) up to a factor, in NumPy or JAX."""
+        """`cutoff` for places (..., 2) up to a factor, in NumPy or JAX."""
         if self.sides is None:
             return _distance(place, self._segments, xp)
         result = xp.ones(place.shape[:-1])
@@ -193,10 +201,10 @@ class Elliptic:
 
         def probe(theta: Array, u: Array, x: Array, y: Array) -> tuple[Array, ...]:
             place = jnp.stack([x, y])
-            a = self.conductivity(theta, stand_ins(self.closures), record)(u, place)
-            return a, self.load(theta, place), self.base(theta, place)
+            a = self.conductivity(theta, identity_laws(self.closures), 0, record)(u, place)
+            return a, self.load(theta, place, 0), self.lift(theta, place, 0)
 
-        trace(probe, self.parameters.width, 3, "the coefficient, the source or the boundary")
+        trace(probe, len(self.parameters), 3, "the coefficient, the source or the boundary")
         check_called(record, self.single, self._takes_law, "coefficient(u, x, p, f)")
 
 

@@ -11,7 +11,7 @@ from ._elliptic import Elliptic
 SLACK = 1e-6
 
 
-def stencil(
+def nodes_near(
     problem: Elliptic,
     places: Float[np.ndarray, "system observation 2"],
     mask: Bool[np.ndarray, "system observation"] | None = None,

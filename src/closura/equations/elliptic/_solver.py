@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -13,7 +13,10 @@ from jax import lax
 from jaxtyping import Array, Bool, Float
 
 from ...laws import Closures
-from .._stencil import Stencil
+from ...parameters import System, Theta
+from .._base import ForwardModel
+from .._index import LawInputs, ObservationIndex, Predictions, States
+from .._shared import Record, called_inputs
 from ._elements import Elements, Operator, elements
 from ._elliptic import Elliptic
 from ._krylov import bicgstab, norm
@@ -26,7 +29,7 @@ BUDGET = 400
 class Warm(NamedTuple):
     """What a prediction needs beside theta: the laws, and nodal values to start from."""
 
-    laws: Any
+    laws: Closures
     start: Float[Array, " node"]
 
 
@@ -67,69 +70,61 @@ class _Progress(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class EllipticSolver:
+class EllipticSolver(ForwardModel):
     """Newton's method for one system; a solve that fails is NaN. Nothing in it is trained.
 
     Values have first derivatives of both modes (never through the iterations), and no second ones.
     """
 
-    trained: ClassVar[bool] = False
     problem: Elliptic
 
     @functools.cached_property
     def mesh(self) -> Elements:
         return elements(self.problem)
 
-    def model(self, laws: Closures, network: Any) -> Warm:
-        """What `predict` needs beside theta: the laws, and the solution in the middle of the prior to start from."""
+    def prepare_context(self, laws: Closures, network: Any = None) -> Warm:
+        """The laws, and the solution in the middle of the prior to start from."""
         with jax.ensure_compile_time_eval():
-            middle = jnp.asarray(self.problem.parameters.middle, float)
-        base = self._equation(middle, laws).base
-        start = lax.stop_gradient(self._field(middle, laws, base))
-        return Warm(laws, jnp.where(jnp.all(jnp.isfinite(start)), start, base))
+            middle = jnp.asarray(self.problem.parameters.mean, float)
+        lift = self._equation(middle, laws, 0).lift
+        start = lax.stop_gradient(self._field(middle, laws, 0, lift))
+        return Warm(laws, jnp.where(jnp.all(jnp.isfinite(start)), start, lift))
 
-    def reverse(self) -> "EllipticSolver":
-        return self
-
-    def numbers(self, parameters: int) -> int:
-        """How many numbers one solve with sensitivities keeps in hand."""
+    def working_set_size(self, parameters: int) -> int:
         return 8 * len(self.problem.points) * (1 + parameters)
 
-    def predict(self, theta: Float[Array, " parameter"], model: Warm, where: Stencil) -> Float[Array, " observation"]:
+    def predict(self, theta: Theta, context: Warm, where: ObservationIndex, system: System) -> Predictions:
         """The field of one system at its observation points."""
-        u = self._field(theta, model.laws, model.start)
+        u = self._field(theta, context.laws, system, context.start)
         states = jnp.sum(where.weight * u[where.node], axis=-1)[:, None]
-        return self.problem.sensors.seen(theta, where.place, states, where.quantity)
+        return self.problem.operator(theta, where, states, system)
 
     def solution(
-        self, theta: Float[Array, " parameter"], laws: Closures, start: Float[Array, " node"] | None = None
-    ) -> Float[Array, "node 1"]:
+        self, theta: Theta, laws: Closures, system: System, start: Float[Array, " node"] | None = None
+    ) -> States:
         """The field of one system at all nodes."""
-        return self._field(theta, laws, self._equation(theta, laws).base if start is None else start)[:, None]
+        first = self._equation(theta, laws, system).lift if start is None else start
+        return self._field(theta, laws, system, first)[:, None]
 
-    def visited(self, theta: Float[Array, " parameter"], laws: Closures) -> dict[str, Float[Array, "call input"]]:
-        """Every input the closures were called with in one system's solution."""
+    def law_inputs(self, theta: Theta, laws: Closures, system: System) -> LawInputs:
+        """Every input the laws are called with in one system's solution."""
 
         def calls(u: Array, place: Array) -> dict[str, Array]:
-            record: dict[str, list[Array]] = {name: [] for name in laws}
-            self.problem.conductivity(theta, laws, record)(u, place)
-            return {name: jnp.concatenate(seen) for name, seen in record.items()}
+            def call(record: Record) -> Array:
+                return self.problem.conductivity(theta, laws, system, record)(u, place)
 
-        seen = jax.vmap(calls)(self.solution(theta, laws)[:, 0], jnp.asarray(self.problem.points, float))
+            return called_inputs(self.problem.closures, call)
+
+        seen = jax.vmap(calls)(self.solution(theta, laws, system)[:, 0], jnp.asarray(self.problem.points, float))
         return {name: inputs.reshape(-1, inputs.shape[-1]) for name, inputs in seen.items()}
 
-    def terms(
-        self, theta: Float[Array, " parameter"], laws: Closures, states: Float[Array, "node 1"]
-    ) -> Float[Array, "node 1"]:
-        """What the laws are part of, at a solution: the coefficient."""
-        coefficient = jax.vmap(self.problem.conductivity(theta, laws))
+    def rhs_values(self, theta: Theta, laws: Closures, states: States, system: System) -> States:
+        """The coefficient at a solution."""
+        coefficient = jax.vmap(self.problem.conductivity(theta, laws, system))
         return coefficient(states[:, 0], jnp.asarray(self.problem.points, float))[:, None]
 
     def grid_residual(
-        self,
-        theta: Float[Array, " parameter"],
-        laws: Closures,
-        states: Float[Array, "node 1"],
+        self, theta: Theta, laws: Closures, states: States, system: System
     ) -> Float[Array, "condition 1"]:
         """How far nodal values miss the discrete equations at the free nodes, in units of u.
 
@@ -137,20 +132,21 @@ class EllipticSolver:
         their diagonal the equations see smooth errors h^2 times weaker than rough ones). Values at the boundary are taken
         as they are.
         """
-        equation, u = self._equation(theta, laws), states[:, 0]
+        equation, u = self._equation(theta, laws, system), states[:, 0]
         a, _ = equation.coefficient(u)
         residual = self.mesh.flux(a, u) - equation.load
         return equation.scaling(lax.stop_gradient(a)).solve(self.mesh, residual).reshape(-1, 1)
 
     def point_residual(
         self,
-        theta: Float[Array, " parameter"],
+        theta: Theta,
         laws: Closures,
         function: Callable[[Float[Array, " 2"]], Float[Array, " 1"]],
         places: Float[Array, "n 2"],
+        system: System,
     ) -> Float[Array, "n 1"]:
         """-div(a grad u) - s of any function, at any places, derivatives exact; over a (pi/width)^2, so in units of u."""
-        conductivity = self.problem.conductivity(theta, laws)
+        conductivity = self.problem.conductivity(theta, laws, system)
         weight = sum((np.pi / (high - low)) ** 2 for low, high in self.problem.bounds)
 
         def flow(place: Array, axis: Array) -> tuple[Array, Array]:
@@ -159,7 +155,7 @@ class EllipticSolver:
             return a * rise, a
 
         def residual(place: Array) -> Array:
-            total = -self.problem.load(theta, place)
+            total = -self.problem.load(theta, place, system)
             for axis in jnp.eye(2, dtype=place.dtype):
                 (_, a), (bend, _) = jax.jvp(lambda at: flow(at, axis), (place,), (axis,))  # noqa: B023
                 total = total - bend
@@ -167,14 +163,14 @@ class EllipticSolver:
 
         return jax.vmap(residual)(places)[:, None]
 
-    def _equation(self, theta: Array, laws: Closures) -> "_Equation":
-        return _equation(self.problem, self.mesh, theta, laws)
+    def _equation(self, theta: Array, laws: Closures, system: System) -> "_Equation":
+        return _equation(self.problem, self.mesh, theta, laws, system)
 
-    def _field(self, theta: Array, laws: Closures, start: Array) -> Float[Array, " node"]:
+    def _field(self, theta: Array, laws: Closures, system: System, start: Array) -> Float[Array, " node"]:
         """Nodal values; what is differentiated is not the solve but the residual it leaves."""
-        fixed = self._equation(*_frozen((theta, laws)))
+        fixed = self._equation(lax.stop_gradient(theta), _frozen(laws), system)
         look = _newton(fixed, lax.stop_gradient(start))
-        equation = self._equation(theta, laws)
+        equation = self._equation(theta, laws, system)
         u = equation.whole(look.free)  # which has slopes at the boundary
         residual = self.mesh.flux(equation.coefficient(u)[0], u) - equation.load
         return equation.whole(_implicit(self.mesh, look.free, residual, fixed.derivative(look), look.scaling))
@@ -185,13 +181,13 @@ class _Equation(NamedTuple):
 
     mesh: Elements
     coefficient: Callable[[Array], tuple[Array, Array]]
-    base: Float[Array, " node"]
+    lift: Float[Array, " node"]
     held: Bool[np.ndarray, " node"]
     load: Array
     left: Array
 
     def whole(self, free: Array) -> Float[Array, " node"]:
-        return jnp.where(self.held, self.base, self.mesh.embed(free))
+        return jnp.where(self.held, self.lift, self.mesh.embed(free))
 
     def scaling(self, a: Float[Array, " node"]) -> _Scaling:
         return _Scaling(self.left, self.mesh.restrict(a) / self.left)
@@ -207,11 +203,11 @@ class _Equation(NamedTuple):
         return self.mesh.derivative(look.a, look.slope, self.whole(look.free))
 
 
-def _equation(problem: Elliptic, mesh: Elements, theta: Array, laws: Closures) -> _Equation:
+def _equation(problem: Elliptic, mesh: Elements, theta: Array, laws: Closures, system: System) -> _Equation:
     points = jnp.asarray(problem.points, float)
-    conductivity = problem.conductivity(theta, laws)
-    base = jax.vmap(lambda place: problem.base(theta, place)[0])(points)
-    load = jnp.asarray(mesh.area, float) * jax.vmap(lambda place: problem.load(theta, place))(points)
+    conductivity = problem.conductivity(theta, laws, system)
+    lift = jax.vmap(lambda place: problem.lift(theta, place, system)[0])(points)
+    load = jnp.asarray(mesh.area, float) * jax.vmap(lambda place: problem.load(theta, place, system))(points)
 
     def coefficient(u: Float[Array, " node"]) -> tuple[Float[Array, " node"], Float[Array, " node"]]:
         def both(u: Array, place: Array) -> tuple[Array, Array]:
@@ -219,23 +215,23 @@ def _equation(problem: Elliptic, mesh: Elements, theta: Array, laws: Closures) -
 
         return jax.vmap(both)(u, points)
 
-    still = mesh.restrict(lax.stop_gradient(coefficient(base)[0]))
+    still = mesh.restrict(lax.stop_gradient(coefficient(lift)[0]))
     left = jnp.sqrt(jnp.where((still > 0) & jnp.isfinite(still), still, 1.0))
-    return _Equation(mesh, coefficient, base, problem.dirichlet, mesh.restrict(load), left)
+    return _Equation(mesh, coefficient, lift, problem.dirichlet, mesh.restrict(load), left)
 
 
 def _newton(equation: _Equation, start: Float[Array, " node"]) -> _Look:
     """The solution, or NaN. Steps are solved for as exactly as they deserve, and halved until the error falls."""
     goal = _tolerance(start.dtype)
     kind = jnp.finfo(start.dtype)
-    begin = norm(start - equation.base)
+    begin = norm(start - equation.lift)
 
     def size(look: _Look) -> Array:
         """The error relative to how far the solution is from what is prescribed (or, if that is more, to rounding)."""
         u = equation.whole(look.free)
         rounding = norm(u) * float(kind.eps) / goal
         return norm(look.error) / jnp.maximum(
-            jnp.maximum(norm(u - equation.base), begin), jnp.maximum(rounding, kind.tiny)
+            jnp.maximum(norm(u - equation.lift), begin), jnp.maximum(rounding, kind.tiny)
         )
 
     def unfinished(state: _Progress) -> Array:

@@ -18,7 +18,7 @@ Known = Callable[[Any, tuple[Any, ...]], Float[Array, " field"]]  # of a time an
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Sides:
+class InitialBoundaryConditions:
     """Initial and boundary conditions of fields on a grid, for parameters p."""
 
     grid: Grid
@@ -58,7 +58,7 @@ class Sides:
                 np.moveaxis(mask, axis, 0)[place] |= isinstance(end, Dirichlet)
         return mask.ravel()
 
-    def base(self, place: Float[Array, " axis"], p: Any) -> Float[Array, " field"]:
+    def lift(self, place: Float[Array, " axis"], p: Any) -> Float[Array, " field"]:
         """The initial state at (t, x) or (t, x, y), moved so that it has the values which are given at the ends."""
 
         def initial(t: Any, x: tuple[Any, ...]) -> Array:
@@ -69,7 +69,7 @@ class Sides:
             known = self._moved(known, axis, p)
         return known(place[0], tuple(place[1:]))
 
-    def free(self, place: Float[Array, " axis"]) -> Float[Array, ""]:
+    def cutoff(self, place: Float[Array, " axis"]) -> Float[Array, ""]:
         """Zero at the start and at ends with given values, about one elsewhere: what is added there changes nothing known."""
         (t, *x), (begin, end) = place, self.span
         factor = -jnp.expm1(-8 * (t - begin) / (end - begin))

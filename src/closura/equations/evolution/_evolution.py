@@ -1,44 +1,47 @@
 """Evolution equations: fields on an interval or a rectangle that change in time, with a hole in their equation."""
 
+import copy
 import functools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from ...data import Observations
 from ...laws import Closures, ClosureSpec, bind
-from ...parameters import Parameters, Stated
-from .._integrators import RK4, Adaptive, Integrator, Rhs, State
-from .._observe import Observed, Sensors
+from ...parameters import Parameters, Stated, System, Theta
+from .._base import Draws, Equation, ForwardModel, Systems
+from .._index import Near, ObservationIndex
+from .._initial_value import InitialValueProblem
+from .._integrators import RK4, Integrator, Rhs, State
+from .._observe import Observed
 from .._shared import (
+    NoiseModel,
     ProblemError,
     Record,
     Sigma,
-    as_covariates,
     as_interval,
     as_names,
-    as_noise,
     bundle,
     check_called,
     check_times,
-    named_closures,
+    identity_laws,
     named_inputs,
     scalars,
-    stand_ins,
     takes,
     trace,
 )
-from ._conditions import Sides
-from ._grid import LEAST, SPACE, Derivatives, boundaries_of, cells_of, domains_of, grid_of
+from ._conditions import InitialBoundaryConditions
+from ._grid import LEAST, SPACE, Derivatives, boundaries_of, cells_of, domains_of, grid_of, speeds_of
 from ._schemes import Boundary, Neumann, scheme_of
-from ._stability import believed, check_circle, faint_laws, stable_step
+from ._stability import check_circle, initial_laws, prior_corners, stable_step
 
 
-class Evolution:
+class Evolution(InitialValueProblem):
     """u_t = physics(u, u_x, u_xx, x, t, p, f) on an interval or a rectangle,  u(x, t0) = initial(x, p).
 
     - `physics(u, ux, uxx, x, t, p, f)`: plain JAX at one point. `p` holds physical parameter values by name, `f` is the
@@ -51,20 +54,19 @@ class Evolution:
     - `boundary`: "periodic", "dirichlet" (ends keep their initial values), "neumann" (no slope), or `Dirichlet(value)` and
       `Neumann(slope)`, one for both ends or a pair (low, high). On a rectangle, one of these for all sides or {"x": ...,
       "y": ...} with pairs in it; a value or slope holds along its whole side, the slope along its axis.
-    - `cells` of equal size, 50 unless said; on a rectangle so many along each axis or a pair, 24 unless said.
+    - `cells` of equal size, 50 by default; on a rectangle so many along each axis or a pair, 24 by default.
       Nodes are their left ends on a periodic domain, else both ends of the domain count too.
     - `snapshots` after the initial state are kept. Steps of `dt` lie between them; left out, half the largest that is stable
       over two standard deviations of what is believed of the parameters.
     - `scheme`: "spectral" (periodic domains; `dealias=False` saves time, but steep solutions then blow up), "central"
       (`order` 2 or 4) or "upwind" (`order` 1, 2 or 3), where u_x is taken from where waves come from: `speed(u, p, f)` is the
       wave speed, one number (or one a field); on a rectangle a pair (along x, along y).
-    - `field`: the name(s) of u; `observed`: the field(s) the data see, all unless said, or functions of them as of an `ODE`.
-    - `integrator`: `RK4()` unless said, or `Adaptive(...)`.
+    - `field`: the name(s) of u; `observed`: the field(s) the data see, all by default, or functions of them as of an `ODE`.
+    - `integrator`: `RK4()` by default, or `Adaptive(...)`.
     - `sigma`, `noise`, `covariates` and `name`: as of an `ODE`.
     """
 
-    offers: ClassVar[tuple[str, ...]] = ("solver", "residual")
-    triangles: ClassVar[None] = None
+    profile = "evolutions"
 
     def __init__(
         self,
@@ -87,19 +89,14 @@ class Evolution:
         observed: Observed = None,
         integrator: Integrator | None = None,
         sigma: Sigma = None,
-        noise: str = "normal",
+        noise: str | NoiseModel = "normal",
         covariates: Mapping[str, Sequence[str] | str] | None = None,
         name: str = "problem",
     ):
-        self._given = {key: value for key, value in locals().items() if key not in ("self", "closure", "physics")}
-        self.physics, self.initial, self.speed, self.name = physics, initial, speed, name
-        self.noise, self.sigma = as_noise(noise, sigma)
-        self.parameters = Parameters(parameters)
-        self.covariates = as_covariates(covariates, self.parameters)
-        self.state_names = as_names(field, "field")
-        self.span, domains = as_interval(span, "span"), domains_of(domain)
-        self.axes: tuple[str, ...] = ("time", *SPACE[: len(domains)])
-        self.sensors = Sensors(observed, self.state_names, self.parameters, len(self.axes))
+        stated, domains = locals(), domains_of(domain)
+        super().__init__(as_names(field, "field"), ("time", *SPACE[: len(domains)]), stated)
+        self.physics, self.initial, self.speed = physics, initial, speed
+        self.span = as_interval(span, "span")
         counts, ends = cells_of(cells, len(domains)), boundaries_of(boundary, len(domains))
         self.snapshots = snapshots
         if min(counts) < LEAST or snapshots < 3:
@@ -110,19 +107,17 @@ class Evolution:
             raise ProblemError(f"dealias is for scheme='spectral'; scheme={self.scheme!r} has no waves to confuse")
         self.grid = grid_of(domains, counts, ends, self.scheme, self.order, dealias is not False)
         self._stride = None if dt is None else self._divided(dt)
-        self.integrator = RK4() if integrator is None else integrator
-        if not isinstance(self.integrator, RK4 | Adaptive):
+        self.use(RK4() if integrator is None else integrator)
+        # In the plane and in time a solver takes hours where a surrogate takes minutes.
+        self.default_forward = "basis" if self.grid.plane else "solver"
+        self.sloped = any(isinstance(end, Neumann) for pair in ends for end in pair)
+        if self.integrator.second_order:
             raise ProblemError(f"an Evolution is integrated by RK4() or Adaptive(...), not {self.integrator!r}")
-        self.single, self.closures = not isinstance(closure, Mapping), named_closures(closure)
         self._record = bundle("u", self.state_names)
         self._takes_law = takes(physics, 7)
         self._check()
 
     # The grid
-
-    @property
-    def observed(self) -> tuple[str, ...]:
-        return self.sensors.names
 
     @property
     def bounds(self) -> tuple[tuple[float, float], ...]:
@@ -166,28 +161,19 @@ class Evolution:
         lines = self.times, *(line.nodes for line in self.grid.lines)
         return np.stack(np.meshgrid(*lines, indexing="ij"), axis=-1).reshape(-1, len(lines))
 
-    @property
-    def sides(self) -> Sides:
-        """Initial and boundary conditions."""
-        return Sides(self.grid, self.span, self.initial, self.state_names)
+    def nodes_near(self, data: Observations) -> Near:
+        from ._reading import nodes_near
 
-    @property
-    def known(self) -> np.ndarray:
-        """The initial state is, and ends that have a value."""
-        return self.sides.known(self.snapshots)
-
-    @property
-    def sloped(self) -> bool:
-        return any(isinstance(end, Neumann) for line in self.grid.lines for end in line.ends)
+        return nodes_near(self, data.place)
 
     @functools.cached_property
     def stride(self) -> int:
         """Steps between snapshots; where they are not given, found when first asked for, because it takes numbers."""
-        if self._stride is not None or isinstance(self.integrator, Adaptive):
+        if self._stride is not None or self.integrator.adaptive:
             return self._stride or 1
         with jax.ensure_compile_time_eval():
-            candidates = [faint_laws(self), stand_ins(self.closures)] if self.closures else [{}]
-            limit = min(self.stable_step(laws, believed(self)) for laws in candidates)
+            candidates = [initial_laws(self), identity_laws(self.closures)] if self.closures else [{}]
+            limit = min(self.stable_step(laws, *prior_corners(self)) for laws in candidates)
         return max(1, math.ceil((self.span[1] - self.span[0]) / self.snapshots / (0.5 * limit) - 1e-9))
 
     @property
@@ -198,32 +184,31 @@ class Evolution:
     def dt(self) -> float:
         return (self.span[1] - self.span[0]) / self.steps
 
-    def with_closure(self, closure: ClosureSpec | Mapping[str, ClosureSpec]) -> "Evolution":
-        """The same problem with another law, e.g. the true one for an oracle run."""
-        return Evolution(self.physics, closure=closure, **self._given)
+    def with_parameters(self, parameters: Parameters) -> Equation:
+        bound = super().with_parameters(parameters)
+        bound.__dict__.pop("stride", None)  # how long a step may be depends on what is known
+        return bound
 
     # The equation
 
-    def start(self, theta: Float[Array, " parameter"]) -> State:
+    def start(self, theta: Theta, system: System) -> State:
         """The initial fields on the grid; a given value at an end comes before what the initial state says there."""
-        return self.sides.start(self.parameters.constrain(theta))
+        return self.conditions.start(self.parameters.constrain(theta, system))
 
-    def rate(self, theta: Float[Array, " parameter"], closures: Closures) -> Rhs:
+    def rate(self, theta: Theta, laws: Closures, system: System) -> Rhs:
         """The right-hand side (t, fields) -> d(fields)/dt of one system on the grid."""
-        p, at_sites = self.parameters.constrain(theta), self.at_sites(theta, closures)
+        p, at_sites = self.parameters.constrain(theta, system), self.at_sites(theta, laws, system)
 
         def rhs(t: Any, y: State) -> State:
-            rates = tuple(map(self.grid.gather, at_sites(t, y, self.local(theta, closures))))
+            rates = tuple(map(self.grid.gather, at_sites(t, y, self.local(theta, laws, system))))
             # The ends move as their values do: a scheme that set the values would lose its order in time.
-            return self.sides.moving(rates, t, p)
+            return self.conditions.moving(rates, t, p)
 
         return rhs
 
-    def local(
-        self, theta: Float[Array, " parameter"], closures: Closures, record: Record | None = None
-    ) -> Callable[..., State]:
+    def local(self, theta: Theta, laws: Closures, system: System, record: Record | None = None) -> Callable[..., State]:
         """The physics at one point: (u, ux, uxx, x, t) -> one rate a field, all as tuples."""
-        p, f = self.parameters.constrain(theta), bind(closures, self.single, record)
+        p, f = self.parameters.constrain(theta, system), bind(laws, self.single, record)
 
         def local(u: State, ux: Derivatives, uxx: Derivatives, x: Any, t: Any) -> State:
             arguments = (self._fields(u), self._fields(ux), self._fields(uxx), x, t, p)
@@ -232,12 +217,12 @@ class Evolution:
 
         return local
 
-    def at_sites(self, theta: Float[Array, " parameter"], closures: Closures) -> Callable[..., Any]:
+    def at_sites(self, theta: Theta, laws: Closures, system: System) -> Callable[..., Any]:
         """(t, fields, function) -> function(u, ux, uxx, x, t) wherever the equation is evaluated."""
-        p, speeds = self.parameters.constrain(theta), self.speeds(theta, closures)
+        p, speeds = self.parameters.constrain(theta, system), self.speeds(theta, laws, system)
 
         def at_sites(t: Any, y: State, function: Callable[..., Any]) -> Any:
-            parts = [self.grid.derivatives(u, slopes) for u, slopes in zip(y, self.sides.slopes(t, p))]
+            parts = [self.grid.derivatives(u, slopes) for u, slopes in zip(y, self.conditions.slopes(t, p))]
             along = [[part[1][axis] for part in parts] for axis in range(len(self.grid.lines))]
             first = [tuple(part[0] for part in each) for each in along]
             if self.speed is not None:
@@ -252,67 +237,79 @@ class Evolution:
         return at_sites
 
     def speeds(
-        self, theta: Float[Array, " parameter"], closures: Closures
+        self, theta: Theta, laws: Closures, system: System
     ) -> Callable[[State], tuple[tuple[Float[Array, "*node"], ...], ...]]:
         """fields -> wave speeds (axis, field) at every node."""
-        p, f = self.parameters.constrain(theta), bind(closures, self.single)
+        p, f = self.parameters.constrain(theta, system), bind(laws, self.single)
 
         def speeds(u: State) -> tuple[State, ...]:
-            return self._speeds(self.speed(self._fields(u), p, f))  # type: ignore[misc]
+            return speeds_of(self.speed(self._fields(u), p, f), self.state_names, self.grid.plane)  # type: ignore[misc]
 
         return self.grid.each(speeds)
 
-    def pace(self, spread: float) -> float:
-        """A rate that makes the state change by so much within the span."""
-        return spread / (self.span[1] - self.span[0])
-
-    def law_inputs(self) -> dict[str, tuple[str, ...]]:
-        """What each law is a function of, by name."""
-        theta, laws, count = jnp.asarray(self.parameters.middle, float), stand_ins(self.closures), len(self.state_names)
-        space = self.axes[1:]
+    def law_input_names(self) -> dict[str, tuple[str, ...]]:
+        theta, laws = jnp.asarray(self.parameters.mean, float), identity_laws(self.closures)
+        count, space = len(self.state_names), self.axes[1:]
         ends = ["", *(f"_{axis}" for axis in space), *(f"_{axis}{axis}" for axis in space)]
 
         def call(record: Record, x: Array) -> Any:
             parts = [tuple(x[i * count : (i + 1) * count]) for i in range(len(ends))]
             first, second = (self.grid.paired(part) for part in (parts[1 : 1 + len(space)], parts[1 + len(space) :]))
             place = self.grid.place(tuple(x[-1 - len(space) : -1]))
-            return self.local(theta, laws, record)(parts[0], first, second, place, x[-1])
+            return self.local(theta, laws, 0, record)(parts[0], first, second, place, x[-1])
 
         names = [name + end for end in ends for name in self.state_names]
         return named_inputs(self.closures, [*names, *space, "time"], call)
 
     # What is known before anything is solved
 
-    def base(self, theta: Float[Array, " parameter"], place: Float[Array, " axis"]) -> Float[Array, " field"]:
+    @property
+    def conditions(self) -> InitialBoundaryConditions:
+        return InitialBoundaryConditions(self.grid, self.span, self.initial, self.state_names)
+
+    @property
+    def known(self) -> np.ndarray:
+        """The initial state is, and ends that have a value."""
+        return self.conditions.known(self.snapshots)
+
+    def lift(self, theta: Theta, place: Float[Array, " axis"], system: System) -> Float[Array, " field"]:
         """The initial state, moved so that it has the values which are given at the ends."""
-        return self.sides.base(place, self.parameters.constrain(theta))
+        return self.conditions.lift(place, self.parameters.constrain(theta, system))
 
-    def free(self, place: Float[Array, " axis"]) -> Float[Array, ""]:
+    def cutoff(self, place: Float[Array, " axis"]) -> Float[Array, ""]:
         """Zero at the start and at ends with given values, about one elsewhere: what is added there changes nothing known."""
-        return self.sides.free(place)
+        return self.conditions.cutoff(place)
 
-    # Whether the step is small enough
+    # The solver and its checks
 
-    def stable_step(
-        self, closures: Closures | None = None, theta: Float[Array, "*draw parameter"] | None = None
-    ) -> float:
+    def solver(self, data: Observations) -> tuple[ForwardModel, ObservationIndex]:
+        from ._solver import EvolutionSolver
+
+        where = self.observation_index(data)
+        last = int(np.max(np.asarray(where.node)[data.mask])) // self.grid.size
+        return EvolutionSolver(self, count=max(1, last)), where
+
+    def interpolation_error(self, data: Observations, fit: np.ndarray, unit: np.ndarray) -> dict[str, float]:
+        from ._reading import interpolation_error
+
+        return interpolation_error(self, data, fit, unit)
+
+    def stable_step(self, laws: Closures | None = None, theta: Draws = None, system: Systems = None) -> float:
         """The largest step of RK4 that is stable about the initial state, for these laws and all of these parameters.
 
-        Left out, laws are as faint as a fit starts with and parameters are the prior guesses.
+        Left out, laws are as faint as a fit starts with, parameters are the prior guesses, and of known inputs those of the
+        first system count.
         """
-        laws = faint_laws(self) if closures is None else closures
-        return stable_step(self, laws, jnp.asarray(self.parameters.middle if theta is None else theta, float))
+        laws = initial_laws(self) if laws is None else laws
+        at = jnp.asarray(self.parameters.mean if theta is None else theta, float)
+        which = jnp.broadcast_to(jnp.asarray(0 if system is None else system), at.shape[:-1])
+        return stable_step(self, laws, at, which)
 
-    def check_scheme(
-        self, closures: Closures | None = None, theta: Float[Array, "*draw parameter"] | None = None
-    ) -> None:
-        """Raise if steps are too large to be stable, or too small for the precision in use.
-
-        Without laws and parameters it is judged at the prior guess with hardly any law; ask again once they are known.
-        """
+    def check_scheme(self, laws: Closures | None = None, theta: Draws = None, system: Systems = None) -> None:
+        """Raise if steps are too large to be stable, or too small for the precision in use."""
         check_times(self.span, self.dt)
         check_circle(self)
-        limit = math.inf if isinstance(self.integrator, Adaptive) else self.stable_step(closures, theta)
+        limit = math.inf if self.integrator.adaptive else self.stable_step(laws, theta, system)
         if self.dt > limit:
             interval = (self.span[1] - self.span[0]) / self.snapshots
             # Implicit steps solve for all nodes at once: of a rectangle they are too many.
@@ -323,6 +320,20 @@ class Evolution:
                 f"fewer cells than {self.cells} (half as many allow steps two to four times as large){implicit}"
             )
 
+    # Time and costs
+
+    def extended(self, until: float) -> "Evolution":
+        """The same equation with a span that reaches `until`, in the same steps (rounded up to a snapshot)."""
+        count = self.intervals_until(until, self.snapshots)
+        if count == self.snapshots:
+            return self
+        longer, interval, stride = copy.copy(self), (self.span[1] - self.span[0]) / self.snapshots, self.stride
+        longer.span, longer.snapshots = (self.span[0], self.span[0] + count * interval), count
+        # The stride was found for the span as stated: the step stays.
+        longer.stride = longer._stride = stride
+        longer._stated = {**self._stated, "span": longer.span, "snapshots": count, "dt": self.dt}
+        return longer
+
     # Parts
 
     def _fields(self, parts: Derivatives) -> Any:
@@ -331,17 +342,6 @@ class Evolution:
     def _of_lines(self, parts: Iterable[Any]) -> Any:
         found = tuple(parts)
         return found if self.grid.plane else found[0]
-
-    def _speeds(self, speeds: Any) -> tuple[State, ...]:
-        """(axis, field), from one speed for all fields or one each; in the plane, from pairs."""
-        count, what = len(self.state_names), "speed(u, p, f)"
-        if not self.grid.plane:
-            same = count > 1 and not isinstance(speeds, tuple | list) and jnp.ndim(speeds) == 0
-            return (scalars((speeds,) * count if same else speeds, what, self.state_names),)
-        pairs = speeds if isinstance(speeds, tuple | list) and any(map(_is_pair, speeds)) else (speeds,) * count
-        if len(pairs) != count:
-            raise ProblemError(f"{what} must return a pair (along x, along y), or one for each of {count} fields")
-        return tuple(zip(*(scalars(pair, what, ("along x", "along y")) for pair in pairs)))
 
     def _divided(self, dt: float) -> int:
         interval = (self.span[1] - self.span[0]) / self.snapshots
@@ -357,16 +357,12 @@ class Evolution:
         record: Record = {name: [] for name in self.closures}
 
         def probe(theta: Array, t: Array) -> Any:
-            laws = stand_ins(self.closures)
+            laws = identity_laws(self.closures)
             x = self.grid.place((t,) * len(self.grid.lines))
-            u = self.sides.begin(x, self.parameters.constrain(theta))
+            u = self.conditions.begin(x, self.parameters.constrain(theta, 0))
             slopes = self.grid.paired([u] * len(self.grid.lines))
-            called = self.local(theta, laws, record)(u, slopes, slopes, x, t)
-            return called, self.rate(theta, laws)(t, self.start(theta))
+            called = self.local(theta, laws, 0, record)(u, slopes, slopes, x, t)
+            return called, self.rate(theta, laws, 0)(t, self.start(theta, 0))
 
-        trace(probe, self.parameters.width, 1, "physics, initial, speed or boundary")
+        trace(probe, len(self.parameters), 1, "physics, initial, speed or boundary")
         check_called(record, self.single, self._takes_law, "physics(u, ux, uxx, x, t, p, f)")
-
-
-def _is_pair(part: Any) -> bool:
-    return isinstance(part, tuple | list) or jnp.ndim(part) > 0

@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._shared import Place, ProblemError, as_interval, bundle
+from .._integrators import State
+from .._shared import Place, ProblemError, as_interval, bundle, scalars
 from ._schemes import Differences, End, differences, ends_of
 
 SPACE = ("x", "y")
@@ -187,3 +188,19 @@ def grid_of(
         rule = differences(scheme, order, cells, high - low, pair, dealias)
         lines.append(Line(name, (low, high), cells, pair, rule))
     return Grid(tuple(lines))
+
+
+def speeds_of(speeds: Any, names: tuple[str, ...], plane: bool) -> tuple[State, ...]:
+    """(axis, field), from one speed for all fields or one each; in the plane, from pairs."""
+    count, what = len(names), "speed(u, p, f)"
+    if not plane:
+        same = count > 1 and not isinstance(speeds, tuple | list) and jnp.ndim(speeds) == 0
+        return (scalars((speeds,) * count if same else speeds, what, names),)
+    pairs = speeds if isinstance(speeds, tuple | list) and any(map(_is_pair, speeds)) else (speeds,) * count
+    if len(pairs) != count:
+        raise ProblemError(f"{what} must return a pair (along x, along y), or one for each of {count} fields")
+    return tuple(zip(*(scalars(pair, what, ("along x", "along y")) for pair in pairs)))
+
+
+def _is_pair(part: Any) -> bool:
+    return isinstance(part, tuple | list) or jnp.ndim(part) > 0

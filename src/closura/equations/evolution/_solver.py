@@ -2,98 +2,91 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 
-from ...data import DataError
 from ...laws import Closures
-from .._adaptive import solve_adaptive
-from .._integrators import Adaptive, Rhs, State
-from .._stencil import Stencil, lagrange
+from ...parameters import System, Theta
+from .._base import ForwardModel
+from .._index import LawInputs, ObservationIndex, Predictions, States
+from .._integrators import Rhs, State
+from .._shared import Record, called_inputs, either
 from .._time_derivatives import time_slopes
-from ..ode._solver import either
 from ._evolution import Evolution
 from ._grid import Derivatives
 
 
 @dataclasses.dataclass(frozen=True)
-class EvolutionSolver:
+class EvolutionSolver(ForwardModel):
     """Method of lines: derivatives in space on the problem's grid, the problem's integrator in time. Nothing is trained.
 
     `backward`: derivatives are wanted in reverse mode (closure learning) instead of forward mode (sampling).
-    `count`: snapshots to solve for, all unless said; nothing after the last observation need be.
+    `count`: snapshots to solve for, all by default; nothing after the last observation need be.
     """
 
-    trained: ClassVar[bool] = False
     problem: Evolution
     backward: bool = False
     count: int = 0
 
-    def model(self, laws: Closures, network: Any) -> Closures:
-        """What `predict` needs beside theta: for a solver the laws."""
-        return laws
-
-    def reverse(self) -> "EvolutionSolver":
+    def for_reverse_mode(self) -> "EvolutionSolver":
         return dataclasses.replace(self, backward=True)
 
-    def numbers(self, parameters: int) -> int:
-        """How many numbers one solve with sensitivities keeps in hand: fields, two derivatives, stages, for each tangent."""
+    def working_set_size(self, parameters: int) -> int:
+        """Fields, two derivatives, stages, for each tangent."""
         return 6 * len(self.problem.state_names) * self.problem.grid.size * (1 + parameters)
 
-    def predict(
-        self, theta: Float[Array, " parameter"], laws: Closures, where: Stencil
-    ) -> Float[Array, " observation"]:
+    @property
+    def call_times(self) -> np.ndarray:
+        return self.problem.times
+
+    def predict(self, theta: Theta, context: Closures, where: ObservationIndex, system: System) -> Predictions:
         """Observed quantities of one system at its observation points."""
         problem = self.problem
-        fields = self._snapshots(theta, laws, jnp.max(where.node) // problem.grid.size)
+        fields = self._snapshots(theta, context, system, jnp.max(where.node) // problem.grid.size)
         near = jnp.stack([field.reshape(-1)[where.node] for field in fields], axis=-1)
-        return problem.sensors.seen(theta, where.place, where.states(near), where.quantity)
+        return problem.operator(theta, where, where.states(near), system)
 
-    def solution(self, theta: Float[Array, " parameter"], laws: Closures) -> Float[Array, "point field"]:
+    def solution(self, theta: Theta, laws: Closures, system: System) -> States:
         """Every field of one system at every point of the problem's grid."""
         everything = dataclasses.replace(self, count=0)
-        return jnp.stack([u.reshape(-1) for u in everything._snapshots(theta, laws)], axis=-1)
+        return jnp.stack([u.reshape(-1) for u in everything._snapshots(theta, laws, system)], axis=-1)
 
-    def visited(self, theta: Float[Array, " parameter"], laws: Closures) -> dict[str, Float[Array, "call input"]]:
-        """Every input the closures were called with at the points of one system's solution."""
+    def law_inputs(self, theta: Theta, laws: Closures, system: System) -> LawInputs:
+        """Every input the laws are called with at the points of one system's solution."""
         problem = self.problem
-        at_sites = problem.at_sites(theta, laws)
+        at_sites = problem.at_sites(theta, laws, system)
 
         def calls(u: State, ux: Derivatives, uxx: Derivatives, x: Any, t: Array) -> dict[str, Array]:
-            record: dict[str, list[Array]] = {name: [] for name in laws}
-            problem.local(theta, laws, record)(u, ux, uxx, x, t)
-            return {
-                name: jnp.concatenate(seen) if seen else jnp.zeros((0, problem.closures[name].inputs))
-                for name, seen in record.items()
-            }
+            def call(record: Record) -> State:
+                return problem.local(theta, laws, system, record)(u, ux, uxx, x, t)
 
-        fields = dataclasses.replace(self, count=0)._snapshots(theta, laws)
+            return called_inputs(problem.closures, call)
+
+        fields = dataclasses.replace(self, count=0)._snapshots(theta, laws, system)
         seen = jax.vmap(lambda t, y: at_sites(t, y, calls))(jnp.asarray(problem.times, float), fields)
         return {name: inputs.reshape(-1, inputs.shape[-1]) for name, inputs in seen.items()}
 
-    def terms(
-        self, theta: Float[Array, " parameter"], laws: Closures, states: Float[Array, "point field"]
-    ) -> Float[Array, "point field"]:
-        """What the laws are part of, at a solution: the right-hand side."""
+    def rhs_values(self, theta: Theta, laws: Closures, states: States, system: System) -> States:
+        """The right-hand side at a solution."""
         fields = jnp.moveaxis(states.reshape(*self.problem.shape, -1), -1, 0)
-        rates = jax.vmap(self.problem.rate(theta, laws))(jnp.asarray(self.problem.times, float), tuple(fields))
+        rates = jax.vmap(self.problem.rate(theta, laws, system))(jnp.asarray(self.problem.times, float), tuple(fields))
         return jnp.stack([rate.reshape(-1) for rate in rates], axis=-1)
 
     # What misses the equation
 
     def grid_residual(
-        self, theta: Float[Array, " parameter"], laws: Closures, states: Float[Array, "point field"]
+        self, theta: Theta, laws: Closures, states: States, system: System
     ) -> Float[Array, "condition field"]:
         """Time derivatives less the equation, on the grid.
 
         In units of the field over an eighth of the span; derivatives in space are the solver's own.
         """
-        problem, rhs = self.problem, self.problem.rate(theta, laws)
+        problem, rhs = self.problem, self.problem.rate(theta, laws, system)
         fields = states.reshape(*problem.shape, -1)
         interval = (problem.span[1] - problem.span[0]) / problem.snapshots
         times, later = jnp.asarray(problem.times[1:], float), jnp.moveaxis(fields[1:], -1, 0)
@@ -102,13 +95,14 @@ class EvolutionSolver:
 
     def point_residual(
         self,
-        theta: Float[Array, " parameter"],
+        theta: Theta,
         laws: Closures,
         function: Callable[[Float[Array, " axis"]], Float[Array, " field"]],
         places: Float[Array, "place axis"],
+        system: System,
     ) -> Float[Array, "condition field"]:
         """The equation at any (t, x) or (t, x, y), for a function that can be differentiated; in the same units."""
-        local, grid = self.problem.local(theta, laws), self.problem.grid
+        local, grid = self.problem.local(theta, laws, system), self.problem.grid
         along_t, *along = jnp.eye(places.shape[-1])
 
         def pushed(place: Array, way: Array) -> tuple[Array, Array]:
@@ -129,12 +123,12 @@ class EvolutionSolver:
     # Stepping
 
     def _snapshots(
-        self, theta: Array, laws: Closures, last: Array | None = None
+        self, theta: Array, laws: Closures, system: System, last: Array | None = None
     ) -> tuple[Float[Array, "time *node"], ...]:
         """The fields at the start and at every snapshot; what comes after the snapshot `last` need not be right."""
         problem = self.problem
-        start, rhs = problem.start(theta), problem.rate(theta, laws)
-        if isinstance(problem.integrator, Adaptive):
+        start, rhs = problem.start(theta, system), problem.rate(theta, laws, system)
+        if problem.integrator.adaptive:
             return self._adaptive(rhs, start)
         # Forward, what comes after the last observation is left unread. Backward, even a zero sent through an overflow is
         # NaN: there the fields are held.
@@ -146,7 +140,7 @@ class EvolutionSolver:
         stride, t0, dt = problem.stride, problem.span[0], problem.dt
 
         def step(carry: State, i: Array) -> tuple[State, None]:
-            return scheme.step(rhs, t0 + i * dt, dt, carry), None  # type: ignore[attr-defined]
+            return scheme.step(rhs, t0 + i * dt, dt, carry), None
 
         def leap(carry: State, first: Array) -> State:
             return lax.scan(step, carry, first + jnp.arange(stride, dtype=float))[0]
@@ -167,42 +161,6 @@ class EvolutionSolver:
         return lax.scan(keep, start, jnp.arange(self.count or problem.snapshots, dtype=float))[1]
 
     def _adaptive(self, rhs: Rhs, start: State) -> tuple[Float[Array, "time *node"], ...]:
-        scheme, times = self.problem.integrator, self.problem.times[: (self.count or self.problem.snapshots) + 1]
-        kept = jnp.asarray(times, float)
-        return solve_adaptive(scheme, rhs, start, float(times[0]), kept, float(times[-1]), self.backward)  # type: ignore[arg-type]
-
-
-def stencil(
-    problem: Evolution, places: Float[np.ndarray, "system observation axis"], every: tuple[int, ...] | None = None
-) -> tuple[Int[np.ndarray, "system observation near"], Float[np.ndarray, "system observation near"]]:
-    """Points of the grid that a place (t, x) or (t, x, y) is read from, and their weights.
-
-    Along each axis the point itself where every place falls on one, else cubic interpolation; from `every` so many-th
-    snapshot and node.
-    """
-    node, weight = np.zeros((*places.shape[:-1], 1), int), np.ones((*places.shape[:-1], 1))
-    for axis, count in enumerate(problem.shape):
-        at, share = _along(places[..., axis], problem, axis, 1 if every is None else every[axis])
-        node = (node[..., :, None] * count + at[..., None, :]).reshape(*places.shape[:-1], -1)
-        weight = (weight[..., :, None] * share[..., None, :]).reshape(*places.shape[:-1], -1)
-    return node, weight
-
-
-def _along(at: np.ndarray, problem: Evolution, axis: int, every: int) -> tuple[np.ndarray, np.ndarray]:
-    """Nodes and weights along one axis."""
-    low, high = problem.bounds[axis]
-    outside = at[(at < low - 1e-6 * (high - low)) | (at > high + 1e-6 * (high - low))]
-    if outside.size:
-        raise DataError(
-            f"{problem.axes[axis]}={outside[0]:.6g} was observed outside {low:g} to {high:g}, where the problem is stated; "
-            f"leave such rows out, or widen the problem's {'domain' if axis else 'span'}"
-        )
-    count, periodic = problem.shape[axis], problem.periodic[axis]
-    place = (at - low) / (high - low) * (count if periodic else count - 1)
-    nearest = np.round(place).astype(int)
-    if np.all(np.abs(place - nearest) < 1e-4):
-        return (nearest % count if periodic else nearest)[..., None], np.ones((*place.shape, 1))
-    first = np.floor(place / every).astype(int) - 1
-    first = first if periodic else np.clip(first, 0, (count - 1) // every - 3)
-    node = every * (first[..., None] + np.arange(4))
-    return node % count if periodic else node, lagrange(place / every - first)
+        times = self.problem.times[: (self.count or self.problem.snapshots) + 1]
+        span = float(times[0]), float(times[-1])
+        return self.problem.integrator.solve(rhs, start, span, jnp.asarray(times, float), self.backward)

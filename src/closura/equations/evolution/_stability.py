@@ -7,9 +7,10 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from ...laws import Closures
+from ...parameters import System, Theta
 from .._shared import ProblemError, unit_scaling
 from ._schemes import Dirichlet, differences
 
@@ -20,24 +21,28 @@ NOT_FINITE = (
 )
 
 
-def stable_step(problem: Any, laws: Closures, theta: Float[Array, "*draw parameter"]) -> float:
+def stable_step(
+    problem: Any, laws: Closures, theta: Float[Array, "*draw parameter"], system: Int[Array, "*draw"]
+) -> float:
     """The largest step of RK4 that is stable about the initial state, for these laws and all of these parameters."""
     rates = frozen_rates if problem.grid.plane else line_rates
     with jax.ensure_compile_time_eval():
-        at = jnp.asarray(theta, float).reshape(-1, problem.parameters.width)
-        return min(largest_stable_step(modes) for modes in rates(problem, laws, at))
+        found = rates(problem, laws, theta.reshape(-1, theta.shape[-1]), system.reshape(-1))
+        return min(largest_stable_step(modes) for modes in found)
 
 
-def line_rates(problem: Any, laws: Closures, theta: Float[Array, "draw parameter"]) -> np.ndarray:
+def line_rates(
+    problem: Any, laws: Closures, theta: Float[Array, "draw parameter"], system: Int[Array, " draw"]
+) -> np.ndarray:
     """(draw, mode): how fast modes about the initial state grow, from all of the linearised equation."""
     size = len(problem.state_names) * problem.grid.size
 
-    def linearised(theta: Float[Array, " parameter"]) -> Float[Array, "..."]:
+    def linearised(theta: Theta, system: System) -> Float[Array, "..."]:
         """How the rates change with the fields, at the start: (field, *node, field, *node)."""
-        rhs, begin = problem.rate(theta, laws), jnp.asarray(problem.span[0], float)
-        return jax.jacfwd(lambda y: jnp.stack(rhs(begin, tuple(y))))(jnp.stack(problem.start(theta)))
+        rhs, begin = problem.rate(theta, laws, system), jnp.asarray(problem.span[0], float)
+        return jax.jacfwd(lambda y: jnp.stack(rhs(begin, tuple(y))))(jnp.stack(problem.start(theta, system)))
 
-    matrices = np.asarray(jax.jit(jax.vmap(linearised))(theta), float)
+    matrices = np.asarray(jax.jit(jax.vmap(linearised))(theta, system), float)
     if not np.isfinite(matrices).all():
         raise ProblemError(NOT_FINITE)
     return np.stack([np.linalg.eigvals(matrix.reshape(size, size)) for matrix in matrices])
@@ -58,15 +63,18 @@ def largest_stable_step(rates: np.ndarray) -> float:
     return float(steps[max(np.argmax(unstable) - 1, 0)]) if unstable.any() else math.inf
 
 
-def frozen_rates(problem: Any, laws: Closures, theta: Float[Array, "draw parameter"]) -> list[np.ndarray]:
+def frozen_rates(
+    problem: Any, laws: Closures, theta: Float[Array, "draw parameter"], system: Int[Array, " draw"]
+) -> list[np.ndarray]:
     """Of each draw how fast modes about the initial state grow, at each place as if its coefficients were everywhere.
 
     All of a linearised equation in the plane has too many modes. Of what each place has, the extremes of every coefficient
     are looked at, and some places more; of the waves along each axis, the extremes of every derivative, and some more.
     """
     waves = _crossed([_some_waves(line, problem.scheme, problem.order) for line in problem.grid.lines])
+    of_draws = jax.jit(jax.vmap(lambda theta, system: _coefficients(problem, laws, theta, system)))
     found = []
-    for part in np.asarray(jax.jit(jax.vmap(lambda one: _coefficients(problem, laws, one)))(theta), float):
+    for part in np.asarray(of_draws(theta, system), float):
         if not np.isfinite(part).all():
             raise ProblemError(NOT_FINITE)
         flat = part.reshape(len(part), -1)
@@ -78,9 +86,12 @@ def frozen_rates(problem: Any, laws: Closures, theta: Float[Array, "draw paramet
     return found
 
 
-def _coefficients(problem: Any, laws: Closures, theta: Array) -> Float[Array, "site derivative field field"]:
+def _coefficients(
+    problem: Any, laws: Closures, theta: Array, system: System
+) -> Float[Array, "site derivative field field"]:
     """How the equation at each site changes with u, with its first derivatives along each axis, and with the second ones."""
-    local, begin, start = problem.local(theta, laws), jnp.asarray(problem.span[0], float), problem.start(theta)
+    local, start = problem.local(theta, laws, system), problem.start(theta, system)
+    begin = jnp.asarray(problem.span[0], float)
     axes = range(len(problem.grid.lines))
 
     def coefficients(u: Any, ux: Any, uxx: Any, x: Any, t: Any) -> Float[Array, "derivative field field"]:
@@ -91,12 +102,12 @@ def _coefficients(problem: Any, laws: Closures, theta: Array) -> Float[Array, "s
         parts = [by_u, *([part[axis] for part in each] for each in (by_ux, by_uxx) for axis in axes)]
         return jnp.stack([jnp.stack(part, axis=-1) for part in parts])
 
-    found = problem.at_sites(theta, laws)(begin, start, coefficients)
+    found = problem.at_sites(theta, laws, system)(begin, start, coefficients)
     found = found.reshape(-1, *found.shape[len(axes) :])
     if problem.speed is None:
         return found
     # A first derivative is one of two, by where waves come from.
-    ahead = jnp.stack([jnp.stack(axis, axis=-1) for axis in problem.speeds(theta, laws)(start)]) > 0
+    ahead = jnp.stack([jnp.stack(axis, axis=-1) for axis in problem.speeds(theta, laws, system)(start)]) > 0
     ahead = jnp.moveaxis(ahead.reshape(len(axes), -1, found.shape[-1]), 0, 1)[:, :, None]
     first = found[:, 1 : 1 + len(axes)]
     both = jnp.stack([first * ahead, first * ~ahead], axis=2).reshape(len(found), -1, *found.shape[2:])
@@ -129,24 +140,24 @@ def _crossed(waves: list[np.ndarray]) -> np.ndarray:
     return np.stack([np.ones(x.shape[1]), *x[:-1], *y[:-1], x[-1], y[-1]], axis=-1)
 
 
-def faint_laws(problem: Any) -> dict[str, Any]:
+def initial_laws(problem: Any) -> dict[str, Any]:
     """Laws as a fit starts with them: hardly any, or those that are known."""
     return {name: spec.build(jr.key(0), unit_scaling(spec.inputs)) for name, spec in problem.closures.items()}
 
 
-def believed(problem: Any) -> Float[Array, "place parameter"]:
-    """The guess, and two standard deviations to both sides of it for every parameter."""
+def prior_corners(problem: Any) -> tuple[Float[Array, "corner parameter"], Int[Array, " corner"]]:
+    """The guess, and two standard deviations to both sides of it for every parameter; for every system, and which."""
     parameters = problem.parameters
     mean, sd = parameters.mean, np.sqrt(parameters.mean_variance + np.exp(parameters.log_variance))
     places = np.concatenate([mean[None], mean + np.diag(2 * sd), mean - np.diag(2 * sd)])
-    systems = parameters.given.systems
-    return jnp.concatenate([parameters.complete(jnp.tile(jnp.asarray(place, float), (systems, 1))) for place in places])
+    systems = parameters.known_inputs.systems
+    return jnp.asarray(np.repeat(places, systems, axis=0), float), jnp.tile(jnp.arange(systems), len(places))
 
 
 def check_circle(problem: Any) -> None:
     """On a circle the last place is the first: does the initial state know?"""
-    theta = jnp.asarray(problem.parameters.middle, float)
-    p, fields = problem.parameters.constrain(theta), np.asarray(jnp.stack(problem.start(theta)), float)
+    theta = jnp.asarray(problem.parameters.mean, float)
+    p, fields = problem.parameters.constrain(theta, 0), np.asarray(jnp.stack(problem.start(theta, 0)), float)
     apart = 0.1 * np.ptp(fields.reshape(len(fields), -1), axis=1)
     for axis, line in enumerate(problem.grid.lines):
         if not line.periodic:
@@ -164,5 +175,5 @@ def check_circle(problem: Any) -> None:
 
 
 def _initial_along(problem: Any, axis: int, end: float, p: Any) -> Float[Array, "field *node"]:
-    begin, x = lambda x: jnp.stack(problem.sides.begin(x, p)), problem.grid.along(axis, end)
+    begin, x = lambda x: jnp.stack(problem.conditions.begin(x, p)), problem.grid.along(axis, end)
     return jnp.moveaxis(jax.vmap(begin)(x), -1, 0) if problem.grid.plane else begin(x)

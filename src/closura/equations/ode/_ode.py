@@ -1,36 +1,41 @@
 """ODE problems: one system's equation with a hole in it, written as a plain function."""
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from ...data import Observations
 from ...laws import Closures, ClosureSpec, bind
-from ...parameters import Parameters, Stated, check_name
-from .._integrators import RK4, Integrator, Leapfrog, Rhs, State
-from .._observe import Observed, Sensors
+from ...parameters import Stated, System, Theta
+from .._base import Draws, ForwardModel, Refinement, Systems
+from .._index import Near, ObservationIndex, near_on_line
+from .._initial_value import InitialValueProblem
+from .._integrators import RK4, Integrator, Rhs, State
+from .._observe import Observed
 from .._shared import (
+    NoiseModel,
     ProblemError,
+    Record,
     Sigma,
-    as_covariates,
     as_interval,
-    as_noise,
+    as_names,
     bundle,
     check_called,
     check_times,
-    named_closures,
+    identity_laws,
     named_inputs,
     scalars,
-    stand_ins,
     takes,
     trace,
 )
 
 
-class ODE:
+class ODE(InitialValueProblem):
     """d(state)/dt = physics(t, state, p, f),  state(t0) = initial(p).
 
     - `physics(t, state, p, f)`: plain JAX for one system. `state` unpacks in order and has fields by name, `p` holds
@@ -45,19 +50,16 @@ class ODE:
     - `span`: first and last time, in the unit of the table's times.
     - `dt`: step of the fixed-step integrators (default: 200 steps over the span).
     - `integrator`: `RK4()` unless said, `Leapfrog()` or `Adaptive(...)`.
-    - `sigma`: size of the noise where the data do not state their own (one number, or a dict by quantity). Left out, or given
-      as a prior `LogNormal(...)`, it is inferred.
-    - `noise`: "normal", "lognormal" (in proportion to what is observed) or "student" (with outliers).
+    - `sigma`: size of the noise where the data do not state their own (one number, or a mapping by quantity). Left out, or
+      given as a prior `LogNormal(...)`, it is inferred.
+    - `noise`: the family of the noise, "normal" by default, "lognormal" (in proportion to what is observed), "student" (with
+      outliers) or another name (docs/problem.md), or an instance of a class of your own derived from `Noise`.
     - `covariates`: parameter -> column(s) of the table, one number a system, that shift its population mean.
     - `name`: of the problem, in reports and folders.
     """
 
-    # What there is to train a surrogate on.
-    offers: ClassVar[tuple[str, ...]] = ("solver", "residual")
-    sloped: ClassVar[bool] = False
-    axes: ClassVar[tuple[str, ...]] = ("time",)
-    periodic: ClassVar[tuple[bool, ...]] = (False,)
-    triangles: ClassVar[None] = None
+    expensive = False
+    profile = "curves"
 
     def __init__(
         self,
@@ -72,18 +74,12 @@ class ODE:
         dt: float | None = None,
         integrator: Integrator | None = None,
         sigma: Sigma = None,
-        noise: str = "normal",
+        noise: str | NoiseModel = "normal",
         covariates: Mapping[str, Sequence[str] | str] | None = None,
         name: str = "problem",
     ):
-        self.physics, self.initial, self.name = physics, initial, name
-        self.noise, self.sigma = as_noise(noise, sigma)
-        self.state_names = (state,) if isinstance(state, str) else tuple(state)
-        for component in self.state_names:
-            check_name(component, "state")
-        self.parameters = Parameters(parameters)
-        self.sensors = Sensors(observed, self.state_names, self.parameters, len(self.axes))
-        self.covariates = as_covariates(covariates, self.parameters)
+        super().__init__(as_names(state, "state"), ("time",), locals())
+        self.physics, self.initial = physics, initial
         self.span = as_interval(span, "span")
         length = self.span[1] - self.span[0]
         self.steps = max(1, round(length / dt)) if dt is not None and dt > 0 else 200
@@ -91,17 +87,13 @@ class ODE:
             raise ProblemError(
                 f"dt={dt} must be positive and divide the span of length {length}; try {length / self.steps:.6g}"
             )
-        self.single = not isinstance(closure, Mapping)
-        self.closures = named_closures(closure)
-        self.integrator = RK4() if integrator is None else integrator
+        self.use(RK4() if integrator is None else integrator)
         self.integrator.check(self.state_names)
         self._record = bundle("state", self.state_names)
         self._takes_law = takes(physics, 4)
         self._check()
 
-    @property
-    def observed(self) -> tuple[str, ...]:
-        return self.sensors.names
+    # The grid
 
     @property
     def dt(self) -> float:
@@ -110,11 +102,6 @@ class ODE:
     @property
     def times(self) -> np.ndarray:
         return np.linspace(*self.span, self.steps + 1)
-
-    @property
-    def known(self) -> np.ndarray:
-        """The initial state is."""
-        return np.arange(len(self.points)) == 0
 
     @property
     def points(self) -> np.ndarray:
@@ -128,45 +115,20 @@ class ODE:
     def bounds(self) -> tuple[tuple[float, float], ...]:
         return (self.span,)
 
-    def base(self, theta: Float[Array, " parameter"], place: Float[Array, " axis"]) -> Float[Array, " state"]:
-        """The initial state, at all times."""
-        return jnp.stack(self.start(theta))
+    def nodes_near(self, data: Observations) -> Near:
+        return near_on_line((data.time - self.span[0]) / self.dt, self.steps + 1)
 
-    def free(self, place: Float[Array, " axis"]) -> Float[Array, ""]:
-        """Zero at the start, one after a while: an eighth of the span is its unit."""
-        begin, end = self.span
-        return -jnp.expm1(-8 * (place[0] - begin) / (end - begin))
+    # The equation
 
-    def with_closure(self, closure: ClosureSpec | Mapping[str, ClosureSpec]) -> "ODE":
-        """The same problem with another law, e.g. the true one for an oracle run."""
-        return ODE(
-            self.physics,
-            state=self.state_names,
-            parameters=self.parameters.stated,
-            initial=self.initial,
-            span=self.span,
-            closure=closure,
-            observed=self.sensors.functions or self.observed,
-            dt=self.dt,
-            integrator=self.integrator,
-            sigma=self.sigma,
-            noise=self.noise,
-            covariates=self.covariates,
-            name=self.name,
-        )
-
-    def start(self, theta: Float[Array, " parameter"]) -> State:
-        values = self.initial(self.parameters.constrain(theta))
+    def start(self, theta: Theta, system: System) -> State:
+        """The initial state of one system."""
+        values = self.initial(self.parameters.constrain(theta, system))
         return scalars(values, "initial(p)", self.state_names)
 
-    def rate(
-        self,
-        theta: Float[Array, " parameter"],
-        closures: Closures,
-        record: dict[str, list[Array]] | None = None,
-    ) -> Rhs:
+    def rate(self, theta: Theta, laws: Closures, system: System, record: Record | None = None) -> Rhs:
         """The right-hand side (t, state) -> d(state)/dt of one system."""
-        p, f = self.parameters.constrain(theta), bind(closures, self.single, record)
+        p = self.parameters.constrain(theta, system)
+        f = bind(laws, self.single, record)
 
         def rhs(t: Any, y: State) -> State:
             arguments = (t, self._record(*y), p) + ((f,) if self._takes_law else ())
@@ -174,34 +136,55 @@ class ODE:
 
         return rhs
 
-    def pace(self, spread: float) -> float:
-        """A rate that makes the state change by so much within the span."""
-        return spread / (self.span[1] - self.span[0])
-
-    def law_inputs(self) -> dict[str, tuple[str, ...]]:
-        """What each law is a function of, by name."""
-        theta, laws = jnp.asarray(self.parameters.middle, float), stand_ins(self.closures)
+    def law_input_names(self) -> dict[str, tuple[str, ...]]:
+        theta, laws = jnp.asarray(self.parameters.mean, float), identity_laws(self.closures)
         names = (*self.state_names, "time")
         return named_inputs(
-            self.closures, names, lambda record, x: self.rate(theta, laws, record)(x[-1], tuple(x[:-1]))
+            self.closures, names, lambda record, x: self.rate(theta, laws, 0, record)(x[-1], tuple(x[:-1]))
         )
 
-    def check_scheme(self) -> None:
+    # What is known before anything is solved
+
+    @property
+    def known(self) -> np.ndarray:
+        """The initial state is."""
+        return np.arange(len(self.points)) == 0
+
+    def initial_state(self, theta: Theta, system: System) -> Float[Array, " state"]:
+        return jnp.stack(self.start(theta, system))
+
+    def lift(self, theta: Theta, place: Float[Array, " axis"], system: System) -> Float[Array, " state"]:
+        """The initial state, at all times."""
+        return self.initial_state(theta, system)
+
+    def cutoff(self, place: Float[Array, " axis"]) -> Float[Array, ""]:
+        """Zero at the start, one after a while: an eighth of the span is its unit."""
+        begin, end = self.span
+        return -jnp.expm1(-8 * (place[0] - begin) / (end - begin))
+
+    # The solver and its checks
+
+    def solver(self, data: Observations) -> tuple[ForwardModel, ObservationIndex]:
+        from ._solver import solver_of
+
+        return solver_of(self, data)
+
+    def check_scheme(self, laws: Closures | None = None, theta: Draws = None, system: Systems = None) -> None:
         """Raise if the integrator would solve another equation, or cannot tell one step's time from the next.
 
         Needs numbers and the precision in use, so that it waits until a fit starts.
         """
         check_times(self.span, self.dt)
-        if isinstance(self.integrator, Leapfrog):
-            self._check_halves(self.integrator)
+        if self.integrator.second_order:
+            self._check_halves()
 
-    def _check_halves(self, scheme: Leapfrog) -> None:
+    def _check_halves(self) -> None:
         random, names = np.random.default_rng(0), self.state_names
-        theta = jnp.asarray(self.parameters.middle, float)
-        theta = theta.at[: len(self.parameters)].add(random.normal(size=len(self.parameters)))
+        theta = jnp.asarray(self.parameters.mean + random.normal(size=len(self.parameters)), float)
         y = tuple(jnp.asarray(random.normal(size=len(names)), float))
         t = jnp.asarray(random.uniform(*self.span), float)
-        ignored = scheme.ignored(y, jax.jit(lambda *at: self.rate(theta, stand_ins(self.closures))(*at))(t, y))
+        laws = identity_laws(self.closures)
+        ignored = self.integrator.ignored(y, jax.jit(lambda *at: self.rate(theta, laws, 0)(*at))(t, y))
         if ignored:
             half = len(names) // 2
             wrong = ", ".join(f"{names[i]}' = {names[half + i]}" for i in ignored)
@@ -211,11 +194,35 @@ class ODE:
                 "velocities (in state, initial and physics alike), or choose integrator=RK4()"
             )
 
+    def refined(self) -> Refinement | None:
+        if self.integrator.adaptive:
+            return None
+        remedy = f"give the problem dt={self.dt / 4:.4g}, or integrator=cl.Adaptive()"
+        halved = self._with_steps(2 * self.steps, self.span[1])
+        return Refinement(halved, f"Steps of dt={self.dt:.4g} are too long", remedy)
+
     def _check(self) -> None:
-        record: dict[str, list[Array]] = {name: [] for name in self.closures}
+        record: Record = {name: [] for name in self.closures}
 
         def probe(theta: Array, t: Array) -> tuple[State, State]:
-            return self.start(theta), self.rate(theta, stand_ins(self.closures), record)(t, self.start(theta))
+            start = self.start(theta, 0)
+            return start, self.rate(theta, identity_laws(self.closures), 0, record)(t, start)
 
-        trace(probe, self.parameters.width, 1, "the physics or the initial state")
+        trace(probe, len(self.parameters), 1, "the physics or the initial state")
         check_called(record, self.single, self._takes_law, "physics(t, state, p, f)")
+
+    # Time and costs
+
+    def extended(self, until: float) -> "ODE":
+        count = self.intervals_until(until, self.steps)
+        return self if count == self.steps else self._with_steps(count, self.span[0] + count * self.dt)
+
+    def _with_steps(self, count: int, end: float) -> "ODE":
+        other = copy.copy(self)
+        other.steps, other.span = count, (self.span[0], end)
+        other._stated = {**self._stated, "span": other.span, "dt": other.dt}
+        return other
+
+    def signal_times(self) -> np.ndarray:
+        """Where a fixed-step integrator asks, which makes sampling exact; elsewhere fine."""
+        return super().signal_times() if self.integrator.adaptive else np.linspace(*self.span, 1 + 2 * self.steps)

@@ -17,7 +17,10 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from ...equations import ProblemError
+from ...equations import Equation, ObservationIndex, Predictions, ProblemError, States
+from ...parameters import System, Theta
+from ._frame import Fixed, Frame
+from ._kind import Kind, on_grid, supervised
 
 PADDING = 0.25
 FINENESS = 4  # points of the working grid a mode
@@ -25,7 +28,7 @@ Points = tuple[Int[Array, " row"], ...]  # an index along every axis
 Spectrum = tuple[Float[Array, "*mode channel"], Float[Array, "*mode channel"]]  # real and imaginary parts
 
 
-class Waves(eqx.Module):
+class Waves(Fixed):
     """A grid: its coordinates as channels, and cosines and sines of the retained modes along each axis. Not trained."""
 
     coordinates: Float[Array, "*point coordinate"]
@@ -215,3 +218,42 @@ class FNO(eqx.Module):
 
 def _linear(weight: Float[Array, "out into"], bias: Any, x: Float[Array, "*point into"]) -> Float[Array, "*point out"]:
     return x @ weight.T + bias
+
+
+class Operator(eqx.Module):
+    """A Fourier neural operator over the grid; parameters are channels, the whole state comes out."""
+
+    frame: Frame
+    network: FNO
+
+    def __init__(self, frame: Frame, key: PRNGKeyArray, *, width: int = 20, modes: int | None = None, depth: int = 3):
+        problem, parameters = frame.problem, frame.units.theta_center.shape[0]
+        assert problem.shape is not None, "only problems on a tensor grid are given an operator"
+        self.frame = frame
+        self.network = FNO(
+            parameters,
+            len(problem.state_names),
+            problem.shape,
+            problem.periodic,
+            key,
+            width=width,
+            modes=modes,
+            depth=depth,
+        )
+
+    def states(self, theta: Theta, system: System) -> States:
+        said = self.network(self.frame.inputs(theta, system))
+        return self.frame.whole(theta, system, said.reshape(-1, said.shape[-1]))
+
+    def at(self, theta: Theta, where: ObservationIndex, system: System) -> Predictions:
+        frame, rows = self.frame, where.node.reshape(-1)
+        states = frame.whole(theta, system, self.network(frame.inputs(theta, system), rows), rows)
+        return frame.problem.operator(theta, where, where.states(states.reshape(*where.node.shape, -1)), system)
+
+
+def _without_grid(problem: Equation) -> str:
+    return "" if problem.shape is not None else f"needs a tensor grid, and {problem.name!r} has none"
+
+
+SUPERVISED = Kind(Operator, supervised, "solution", _without_grid)
+PHYSICS = Kind(Operator, on_grid, "residual", _without_grid)

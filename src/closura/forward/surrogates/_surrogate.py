@@ -2,175 +2,167 @@
 
 import dataclasses
 import inspect
-from collections.abc import Callable
 from typing import Any, ClassVar
 
+import equinox as eqx
+import jax
 import jax.numpy as jnp
-import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ...equations import Problem, ProblemError, Stencil
+from ...data import Observations
+from ...equations import Equation, ForwardModel, LawInputs, ObservationIndex, Predictions, ProblemError, States
 from ...laws import Closures
-from ._networks import Basis, Frame, Network, Operator, Pinn, Units
-
-COLLOCATION = 32
+from ...parameters import System, Theta
+from ...population import Population
+from .._blocks import solve_systems
+from ._basis import BASIS
+from ._fno import PHYSICS, SUPERVISED
+from ._frame import Draw, Frame, Network, Units
+from ._kind import Kind
+from ._pinn import PINN
 
 
 @dataclasses.dataclass(frozen=True)
-class Surrogate:
+class Surrogate(ForwardModel):
     """A network in place of the solver.
 
-    `residual` is what training makes small, one number a condition; the loss is its mean square. `labelled` says that it
-    compares with the solver's solution, otherwise the `equation` itself is all it needs.
+    `residual` is what training makes small, one number a condition; the loss is its mean square.
     """
 
-    trained: ClassVar[bool] = True
-    problem: Problem
-    equation: Any
-    network: Callable[..., Network]
-    condition: Callable[..., Float[Array, "condition state"]]
-    labelled: bool
+    problem: Equation
+    solver: ForwardModel
+    kind: Kind
     options: tuple[tuple[str, Any], ...] = ()
+    approximate: ClassVar[bool] = True
+    cost_note: ClassVar[str] = ", and the training of the surrogate"
+
+    @property
+    def labelled(self) -> bool:
+        return self.kind.needs == "solution"
 
     def build(self, units: Units, key: PRNGKeyArray) -> Network:
-        return self.network(Frame(units, self.problem), key, **dict(self.options))
+        """The network with its first weights."""
+        return self.kind.network(Frame(units, self.problem), key, **dict(self.options))
 
-    def residual(
-        self, network: Network, laws: Closures, theta: Float[Array, " parameter"], label: Any, key: PRNGKeyArray
-    ) -> Float[Array, " condition"]:
+    def initialise(
+        self, prior: Population, laws: Closures, theta: Float[Array, "group slot system parameter"], key: PRNGKeyArray
+    ) -> tuple[Network, tuple[Array, Array | None]]:
+        """The network in units of the solver's solutions at first draws `theta`, and these draws with their labels; draws that
+        cannot be solved are replaced by the middle of the prior."""
+        solve = jax.jit(lambda theta: solve_systems(self.solver, theta, laws))
+        paths = solve(theta)
+        fine = jnp.all(jnp.isfinite(paths), axis=(-2, -1), keepdims=True)
+        middle = jnp.broadcast_to(prior.mean, theta.shape)
+        theta = jnp.where(fine[..., 0], theta, middle)
+        paths = jnp.where(fine, paths, solve(middle[:1, :1]))
+        # Where no condition says what solutions are near, their mean does.
+        center = None if self.problem.known.any() else jnp.mean(paths, axis=(0, 1, 2))
+        scale = np.std(np.asarray(paths if center is None else paths - center, float), axis=(0, 1, 2, 3))
+        known = [jnp.asarray(numbers, float) for numbers in self.problem.parameters.known_inputs.units]
+        about, spread = (jnp.concatenate(both) for both in zip((prior.mean, jnp.sqrt(prior.variance)), known))
+        units = Units(about, spread, jnp.asarray(np.where(scale > 0, scale, 1.0), float), center)
+        return eqx.filter_jit(self.build)(units, key), (theta, paths if self.labelled else None)
+
+    def residual(self, network: Network, laws: Closures, draw: Draw) -> Float[Array, " condition"]:
         """In units of the states."""
-        return jnp.ravel(
-            self.condition(self.equation, network, laws, theta, label, key) / network.frame.units.state_scale
-        )
+        return jnp.ravel(self.kind.condition(self.solver, network, laws, draw) / network.frame.units.state_scale)
 
-    def predict(
-        self, theta: Float[Array, " parameter"], network: Network, where: Stencil
-    ) -> Float[Array, " observation"]:
-        return network.at(theta, where)
+    def predict(self, theta: Theta, context: Network, where: ObservationIndex, system: System) -> Predictions:
+        return context.at(theta, where, system)
 
-    def model(self, laws: Closures, network: Network) -> Network:
-        """What `predict` needs beside theta: for a surrogate its network."""
+    def solution(self, theta: Theta, laws: Network, system: System) -> States:
+        """By the network, which takes the place of the laws."""
+        return laws.states(theta, system)
+
+    def law_inputs(self, theta: Theta, laws: Closures, system: System) -> LawInputs:
+        """A network calls no laws: those of the solver."""
+        return self.solver.law_inputs(theta, laws, system)
+
+    def rhs_values(self, theta: Theta, laws: Closures, states: States, system: System) -> States:
+        return self.solver.rhs_values(theta, laws, states, system)
+
+    def prepare_context(self, laws: Closures, network: Network | None = None) -> Network | None:
+        """The network."""
         return network
 
-    def read(
-        self, theta: Float[Array, " parameter"], states: Float[Array, "point state"], where: Stencil
-    ) -> Float[Array, " observation"]:
+    def read(self, theta: Theta, states: States, where: ObservationIndex, system: System) -> Predictions:
         """Observed quantities from a solution on the grid."""
-        return self.problem.sensors.seen(theta, where.place, where.states(states[where.node]), where.quantity)
+        return self.problem.operator(theta, where, where.states(states[where.node]), system)
 
-    def reverse(self) -> "Surrogate":
-        return self
-
-    def numbers(self, parameters: int) -> int:
+    def working_set_size(self, parameters: int) -> int:
         """Networks are products of large matrices: the whole batch at once."""
         return 0
 
 
-def _supervised(
-    equation: Any, network: Network, laws: Closures, theta: Array, label: Float[Array, "point state"], key: PRNGKeyArray
-) -> Float[Array, "condition state"]:
-    """Against the solver's solution."""
-    return network.states(theta) - label
+SURROGATES = {"basis": BASIS, "fno-supervised": SUPERVISED, "fno-physics": PHYSICS, "pinn": PINN}
 
 
-def _on_grid(
-    equation: Any, network: Network, laws: Closures, theta: Array, label: None, key: PRNGKeyArray
-) -> Float[Array, "condition state"]:
-    """The equation as discretised on the grid."""
-    return equation.grid_residual(theta, laws, network.states(theta))
+def forwards() -> list[str]:
+    """What chains may see."""
+    return ["solver", *SURROGATES]
 
 
-def _collocated(
-    equation: Any, network: Pinn, laws: Closures, theta: Array, label: None, key: PRNGKeyArray
-) -> Float[Array, "condition state"]:
-    """The equation at fresh random places, derivatives exact; and the conditions where they are not built in."""
-    places = _spread(network.frame.problem, key)
-    imbalance = equation.point_residual(theta, laws, network.function(theta), places)
-    if network.hard:
-        return imbalance
-    # The penalty counts as much as the mean over collocation points.
-    missed = network.missed(theta, key)
-    return jnp.concatenate([imbalance, missed * (imbalance.shape[0] / missed.shape[0]) ** 0.5])
+def forward_model(
+    name: str, problem: Equation, data: Observations, **options: Any
+) -> tuple[ForwardModel, ObservationIndex]:
+    """The forward model of that name, and where it is read for these (aligned) data; or a message why it cannot be had."""
+    solver, where = problem.solver(data)
+    if name in SURROGATES:
+        return surrogate(name, problem, solver, **options), problem.observation_index(data)
+    _require(name, problem)
+    if options:
+        raise ProblemError(
+            f"network is for surrogates, and forward={name!r} has none; drop it, or name another --forward"
+        )
+    return solver, where
 
 
-def _spread(problem: Problem, key: PRNGKeyArray) -> Float[Array, "place axis"]:
-    """Random places, one in every stretch of each axis: evenly spread, and anywhere. On a mesh, anywhere in it."""
-    if problem.triangles is not None:
-        return _in_triangles(problem.points[problem.triangles], key)
-    low, high = jnp.asarray(problem.bounds, float).T
-    keys = jr.split(key, 1 + len(problem.axes))
-    offset = jr.uniform(keys[0], (COLLOCATION, len(problem.axes)))
-    stretch = [jnp.arange(COLLOCATION), *(jr.permutation(k, COLLOCATION) for k in keys[2:])]
-    return low + (high - low) * (jnp.stack(stretch, axis=-1) + offset) / COLLOCATION
-
-
-def _in_triangles(corners: np.ndarray, key: PRNGKeyArray) -> Float[Array, "place 2"]:
-    first, second = np.moveaxis(corners[:, 1:] - corners[:, :1], 1, 0)
-    area = np.abs(first[:, 0] * second[:, 1] - first[:, 1] * second[:, 0])
-    key_which, key_where = jr.split(key)
-    which = jr.choice(key_which, len(corners), (COLLOCATION,), p=jnp.asarray(area / area.sum(), float))
-    s, t = jr.uniform(key_where, (2, COLLOCATION, 1))
-    s, t = jnp.where(s + t > 1, 1 - s, s), jnp.where(s + t > 1, 1 - t, t)
-    return (
-        jnp.asarray(corners[:, 0], float)[which]
-        + s * jnp.asarray(first, float)[which]
-        + t * jnp.asarray(second, float)[which]
-    )
-
-
-KINDS: dict[str, tuple[Callable[..., Network], Any, bool]] = {
-    "basis": (Basis, _supervised, True),
-    "fno-supervised": (Operator, _supervised, True),
-    "fno-physics": (Operator, _on_grid, False),
-    "pinn": (Pinn, _collocated, False),
-}
-
-
-def surrogate(kind: str, problem: Problem, equation: Any, **options: Any) -> Surrogate:
-    """The surrogate of a problem; `equation` is its solver."""
-    network, condition, labelled = KINDS[kind]
-    lacking = _lacking(kind, problem)
-    if lacking:
-        raise ProblemError(f"forward={kind!r} {lacking}; what works is {', '.join(choices(problem))}")
+def surrogate(name: str, problem: Equation, solver: ForwardModel, **options: Any) -> Surrogate:
+    """The surrogate of that name in place of a solver."""
+    _require(name, problem)
     if problem.shape is not None and min(problem.shape) < 5:
         raise ProblemError(
             f"a grid of {' x '.join(map(str, problem.shape))} points is too coarse for a surrogate, which needs five along each axis; "
             "choose a smaller dt (or a finer grid), or use forward='solver'"
         )
-    _check_sizes(kind, network, options)
-    return Surrogate(problem, equation, network, condition, labelled, tuple(sorted(options.items())))
+    _check_sizes(name, SURROGATES[name], options)
+    return Surrogate(problem, solver, SURROGATES[name], tuple(sorted(options.items())))
 
 
-def _check_sizes(kind: str, network: Callable[..., Network], options: dict[str, Any]) -> None:
-    known = {name: p.default for name, p in inspect.signature(network).parameters.items() if p.kind is p.KEYWORD_ONLY}
-    for name, value in options.items():
-        if name not in known:
-            raise ProblemError(f"a network of forward={kind!r} has no {name}; it has {', '.join(known)}")
-        wanted = "true or false" if isinstance(known[name], bool) else "a whole number from 1 up"
-        fits = isinstance(value, bool) if isinstance(known[name], bool) else type(value) is int and value >= 1
+def _check_sizes(name: str, kind: Kind, options: dict[str, Any]) -> None:
+    sizes = inspect.signature(kind.network).parameters
+    known = {size: p.default for size, p in sizes.items() if p.kind is p.KEYWORD_ONLY}
+    for size, value in options.items():
+        if size not in known:
+            raise ProblemError(f"a network of forward={name!r} has no {size}; it has {', '.join(known)}")
+        wanted = "true or false" if isinstance(known[size], bool) else "a whole number from 1 up"
+        fits = isinstance(value, bool) if isinstance(known[size], bool) else type(value) is int and value >= 1
         if not fits:
             raise ProblemError(
-                f"network: {name}={value!r} of forward={kind!r} must be {wanted} (by default {known[name]})"
+                f"network: {size}={value!r} of forward={name!r} must be {wanted} (by default {known[size]})"
             )
 
 
-def choices(problem: Problem) -> list[str]:
+def choices(problem: Equation) -> list[str]:
     """Forward models that a problem allows."""
-    trained = [kind for kind in KINDS if not _lacking(kind, problem)]
-    return ["solver", *trained] if "solver" in problem.offers else trained
+    return [name for name in forwards() if not _lacking(name, problem)]
 
 
-def _lacking(kind: str, problem: Problem) -> str:
-    """What a surrogate would need that a problem has not; nothing if it can be had."""
-    network, _, labelled = KINDS[kind]
-    needed = "solver" if labelled else "residual"
-    if needed not in problem.offers:
-        return f"is trained on the {needed} of a problem, and {problem.name!r} has none"
-    if problem.parameters.given.signals:
+def _require(name: str, problem: Equation) -> None:
+    lacking = _lacking(name, problem)
+    if lacking:
+        raise ProblemError(f"forward={name!r} {lacking}; what works is {', '.join(choices(problem))}")
+
+
+def _lacking(name: str, problem: Equation) -> str:
+    """What a forward model would need that a problem has not; nothing if it can be had."""
+    kind = SURROGATES.get(name)
+    if kind is None:
+        has = "derivatives" in problem.offers
+        return "" if has else f"is sampled with derivatives of the solution, and {problem.name!r} has none"
+    if kind.needs not in problem.offers:
+        return f"is trained on the {kind.needs} of an equation, and {problem.name!r} has none"
+    if problem.parameters.known_inputs.signals:
         return f"sees numbers alone, and systems of {problem.name!r} have signals"
-    if network is Pinn and problem.sloped:
-        return f"knows values at the boundary but no slopes, and {problem.name!r} has natural sides or Neumann ends"
-    return (
-        f"needs a tensor grid, and {problem.name!r} has none" if network is Operator and problem.shape is None else ""
-    )
+    return kind.refuses(problem)

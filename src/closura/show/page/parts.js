@@ -57,10 +57,9 @@ function curveCells(fit, seen, quantity) {
 }
 
 function observed(x, y, low, high) {
-  const say = (i, { height }) => number(y[i], height) + (D.log_noise
-    ? ` (${number(low[i], height)} to ${number(high[i], height)})` : ` ± ${number(high[i] - y[i], height)}`);
-  const name = D.log_noise ? "data ± σ of the logarithm" : "data ± σ";
-  return { kind: "dots", x, y, low, high, say, colour: colours.data, name };
+  const say = (i, { height }) => number(y[i], height) + (D.bars.symmetric
+    ? ` ± ${number(high[i] - y[i], height)}` : ` (${number(low[i], height)} to ${number(high[i], height)})`);
+  return { kind: "dots", x, y, low, high, say, colour: colours.data, name: D.bars.name };
 }
 
 function fieldCells(fit, seen, quantity) {
@@ -189,7 +188,7 @@ function drawsPart() {
   const owner = of ? `population, ${of.name}` : names.systems[state.system];
   const ranked = chains.length > 1 && steps.length * chains.length >= 40;
   const cells = draws.flatMap((packed, index) => {
-    const lines = rows(packed), label = names.labels[index], known = truth?.[index];
+    const lines = rows(packed), label = (of ?? names).labels[index], known = truth?.[index];
     if (total === 1) return [[standing(lines, label, owner, known)]];
     const both = [[trace(lines, label, owner, known)], [posterior(unpack(packed), label, owner, known)]];
     return ranked ? [...both, [ranks(lines, label, owner)]] : both;
@@ -275,7 +274,7 @@ function historyPart() {
 
 function surrogatePart() {
   if (!D.surrogate) return null;
-  const size = unpack(D.surrogate.size), sigma = rows(D.surrogate.sigma)[state.system];
+  const size = unpack(D.surrogate.size), count = names.quantities.length;
   const dots = (of, look) => ({ kind: "dots", x: of.map((i) => i + 1), y: of.map((i) => size[i]), wide: true,
     say: (k) => `${names.systems[of[k]]}: ${number(size[of[k]])}`, ...look });
   const known = names.systems.map((_, i) => i).filter((i) => Number.isFinite(size[i]));
@@ -285,13 +284,11 @@ function surrogatePart() {
     pick: (x) => choose(between(Math.round(x) - 1, 0, size.length - 1)),
     layers: [dots(known, { colour: colours.surrogate }), dots(known.filter((i) => i === state.system), marked),
       { kind: "level", y: 0.5, colour: "#333", dash: "2 4", name: "half the noise" }] }]];
-  if (D.grid.kind === "curve") D.systems[state.system].fit.forEach((fit, q) => {
-    const lines = rows(fit.curves), [mean, said] = ["mean", "surrogate"].map((name) => lines[fit.of.indexOf(name)]);
-    const name = names.quantities[q], scale = D.log_noise ? Math.log : (value) => value;
-    const y = said.map((value, i) => (scale(value) - scale(mean[i])) / sigma[q]);
+  if (D.surrogate.apart) rows(D.surrogate.apart).slice(count * state.system, count * (state.system + 1)).forEach((y, q) => {
+    const name = names.quantities[q];
     if (!y.some(Number.isFinite)) return; // never observed: its noise is unknown
     cells.push([{ said: `surrogate error, ${name} of ${names.systems[state.system]}`, height: 240,
-      x: axisOf(names.axes[0], mean.length), y: { name: `${name}: error, in units of the noise` },
+      x: axisOf(names.axes[0], y.length), y: { name: `${name}: error, in units of the noise` },
       layers: [{ kind: "level", y: 0, colour: "#999", width: 1 },
         { kind: "line", x: grid[0], y, colour: colours.surrogate, name: "surrogate − solver" }] }]);
   });

@@ -1,0 +1,82 @@
+"""Where a solution on a grid is read: nodes near each observation, and their weights."""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from ..data import Observations
+
+ON_NODE = 1e-4  # of a step: what is nearer to a node lies on it
+States = Float[Array, "point state"]  # a solution on a grid
+Predictions = Float[Array, " observation"]
+LawInputs = dict[str, Float[Array, "call input"]]
+Near = tuple[np.ndarray, np.ndarray]  # nodes and weights, (system, observation, near) each
+
+
+class ObservationIndex(NamedTuple):
+    """Where one system was observed (a batch has a leading system axis).
+
+    An observation is read as  sum over near nodes of  weight u(node) + rate_weight du/dt(node).
+
+    - `place`: coordinates; `node`: numbers of points of the grid; `quantity`: which of the observed quantities.
+    - `rate_weight`: None where values alone are read.
+    - `last`: the node of the system's last observation, at least 1; None where all systems are observed equally long.
+    """
+
+    place: Float[Array, "*system observation axis"]
+    node: Int[Array, "*system observation near"]
+    weight: Float[Array, "*system observation near"]
+    quantity: Int[Array, "*system observation"]
+    rate_weight: Float[Array, "*system observation near"] | None = None
+    last: Int[Array, "*system"] | None = None
+
+    def states(self, near: Float[Array, "observation near state"]) -> Float[Array, "observation state"]:
+        """States at the observed places from those at nodes near."""
+        return near[:, 0] if near.shape[1] == 1 else jnp.einsum("on,ons->os", self.weight, near)
+
+
+def index_of(data: Observations, near: Near) -> ObservationIndex:
+    """The index of data from nodes and weights; of one node each where every observation lies on one."""
+    node, weight = near
+    if np.all(weight.max(axis=-1)[data.mask] == 1):
+        node = np.take_along_axis(node, weight.argmax(axis=-1)[..., None], axis=-1)
+        weight = np.ones(node.shape)
+    return ObservationIndex(
+        jnp.asarray(data.place, float),
+        jnp.asarray(node, jnp.int32),
+        jnp.asarray(weight, float),
+        jnp.asarray(data.quantity, jnp.int32),
+    )
+
+
+def near_on_line(at: np.ndarray, count: int, periodic: bool = False, every: int = 1) -> Near:
+    """Nodes and weights for places `at` in units of the step of a line of `count` nodes.
+
+    One node each where all places fall on nodes, else four and cubic interpolation; from `every` so many-th node.
+    """
+    nearest = np.round(at).astype(int)
+    if np.all(np.abs(at - nearest) < ON_NODE) or count < 4:
+        return (nearest % count if periodic else nearest)[..., None], np.ones((*at.shape, 1))
+    first = np.floor(at / every).astype(int) - 1
+    first = first if periodic else np.clip(first, 0, (count - 1) // every - 3)
+    node = every * (first[..., None] + np.arange(4))
+    return node % count if periodic else node, lagrange(at / every - first)
+
+
+def near_on_grid(lines: list[Near], shape: tuple[int, ...]) -> Near:
+    """Nodes and weights on a tensor grid, the last axis fastest, from those along each of its axes."""
+    node, weight = lines[0]
+    for (at, share), count in zip(lines[1:], shape[1:]):
+        node = (node[..., :, None] * count + at[..., None, :]).reshape(*node.shape[:-1], -1)
+        weight = (weight[..., :, None] * share[..., None, :]).reshape(*weight.shape[:-1], -1)
+    return node, weight
+
+
+def lagrange(x: np.ndarray, nodes: np.ndarray | None = None) -> np.ndarray:
+    """Weights of four nodes (0, 1, 2, 3 by default) in the cubic through them, at x."""
+    at = np.broadcast_to(np.arange(4.0), (*x.shape, 4)) if nodes is None else nodes
+    others = [[j for j in range(4) if j != i] for i in range(4)]
+    weights = [np.prod([(x - at[..., j]) / (at[..., i] - at[..., j]) for j in others[i]], axis=0) for i in range(4)]
+    return np.stack(weights, axis=-1)

@@ -1,0 +1,39 @@
+"""A learned law as a file others can run, with the range in which data supported it."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+
+from .._found import Law, LawError
+from ._c import c_source
+from ._formula import Formula, formula
+from ._python import python_source
+
+LANGUAGES: dict[str, Callable[[Formula], str]] = {".py": python_source, ".c": c_source}
+ENDINGS = (*LANGUAGES, ".csv")
+
+
+def export_law(
+    law: Law, path: str | Path, table: Callable[[], pd.DataFrame], *, problem: str, converged: bool, overwrite: bool
+) -> Path:
+    """Write a law in the language its ending names; `table` is what a .csv gets."""
+    path = Path(path).expanduser()
+    if path.suffix not in ENDINGS:
+        raise LawError(f"{path} does not say what to write; end its name in {', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}")
+    if path.exists() and not overwrite:
+        raise LawError(f"{path} exists; choose another name, or replace it with overwrite=True (--overwrite)")
+    numbers = formula(law, problem, converged)
+    text = table().to_csv(index=False) if path.suffix == ".csv" else LANGUAGES[path.suffix](numbers)
+    aside = path.with_name(f".{path.name}-new")
+    try:
+        try:
+            aside.write_text(text, "utf-8")
+            os.replace(aside, path)
+        finally:
+            aside.unlink(missing_ok=True)
+    except OSError as error:
+        why = os.strerror(error.errno) if error.errno else str(error)
+        raise LawError(f"cannot write {path}: {why}; choose another place") from None
+    return path

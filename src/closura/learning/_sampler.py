@@ -1,0 +1,91 @@
+"""The list of kernels that a sweep runs: the default one, by name, or as given."""
+
+from collections.abc import Callable, Sequence
+
+from ..forward import NoisePrior
+from ..population import Population
+from ..sampling import (
+    Chains,
+    DifferentialEvolution,
+    JointBlock,
+    Kernel,
+    Mala,
+    MultiTry,
+    NoiseGibbs,
+    PopulationGibbs,
+    SharedBlock,
+    SystemBlocks,
+    missing_moves,
+)
+from ._settings import Settings, SettingsError
+
+Make = Callable[[Settings, Population, int], Kernel]
+
+
+def _mala(blocks: SystemBlocks | SharedBlock | JointBlock, settings: Settings) -> Mala:
+    covariance = None if settings.preconditioner is None else settings.covariance
+    shrink = settings.covariance == "halves"
+    return Mala(blocks, covariance, settings.step_size or 0.3, settings.metropolis, shrink)
+
+
+def _theta(settings: Settings, population: Population, systems: int) -> Kernel:
+    return _mala(SystemBlocks(population.shared), settings)
+
+
+def _shared(settings: Settings, population: Population, systems: int) -> Kernel:
+    if population.shared is None:
+        raise SettingsError("sampler: 'shared' moves what all systems share, and no parameter is shared; leave it out")
+    return _mala(SharedBlock(population.shared), settings)
+
+
+def _joint(settings: Settings, population: Population, systems: int) -> Kernel:
+    return _mala(JointBlock(systems, population.mean.shape[0], population.hierarchical), settings)
+
+
+KERNELS: dict[str, Make] = {
+    "theta": _theta,
+    "shared": _shared,
+    "joint": _joint,
+    "population": lambda settings, population, systems: PopulationGibbs(),
+    "noise": lambda settings, population, systems: NoiseGibbs(),
+    "differential_evolution": lambda settings, population, systems: DifferentialEvolution(population.shared),
+    "multi_try": lambda settings, population, systems: MultiTry(population.shared),
+}
+
+
+def make_sampler(
+    settings: Settings, population: Population, noise: NoisePrior | None, systems: int
+) -> tuple[Kernel, ...]:
+    """Kernels of a sweep: those that are asked for, or what suits the problem."""
+    asked = settings.sampler or _default(settings, population, noise)
+    kernels = [KERNELS[one](settings, population, systems) if isinstance(one, str) else one for one in asked]
+    names = [kernel.name for kernel in kernels]
+    twice = {name for name in names if names.count(name) > 1}
+    if twice:
+        raise SettingsError(f"sampler: {', '.join(sorted(twice))} is there twice; give each kernel a name of its own")
+    return tuple(kernels)
+
+
+def _default(settings: Settings, population: Population, noise: NoisePrior | None) -> list[str]:
+    if settings.blocks == "joint":
+        return ["joint"]
+    names = ["theta"]
+    names += ["shared"] if population.shared is not None else []
+    names += ["population"] if population.hierarchical else []
+    names += ["noise"] if noise is not None else []
+    if settings.metropolis:
+        names += ["differential_evolution"]
+        names += ["multi_try"] if population.hierarchical else []
+    return names
+
+
+def check_moves(kernels: Sequence[Kernel], chains: Chains) -> None:
+    """Refuse a list of kernels under which something would stay where it began."""
+    words = {
+        "theta": "the parameters of the systems: add 'theta'",
+        "phi": "the population: add 'population', or use hierarchy=False",
+        "log_sigma": "the size of the noise: add 'noise', or give sigma",
+    }
+    still = missing_moves(kernels, chains)
+    if still:
+        raise SettingsError(f"no kernel of sampler= moves {' nor '.join(words[field] for field in still)}")

@@ -1,0 +1,90 @@
+"""Kernels, and the sweep that composes them."""
+
+import abc
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, TypeVar
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PyTree
+
+from ._posterior import Target
+from ._state import Chains, GroupKeys, Info, split_keys
+
+K = TypeVar("K", bound="Kernel")
+Tuning = PyTree  # what a kernel adapts while it warms up; every array has the group axis first
+
+
+class Kernel(eqx.Module):
+    """A Markov kernel on the chains' state that leaves the posterior invariant.
+
+    A kernel is a PyTree without arrays (its options are static), so that lists of kernels can be compiled. It has
+
+    - `name`: of its tuning in the run's state and in checkpoints; unique in a sweep.
+    - `moves`: the fields of `Chains` it changes. Where the cache depends on one of them (`DEPENDS_ON`), `step` returns
+      chains whose cache is that of their new positions.
+    - `leap`: run in turn with other leaps, one before each kept draw, instead of in every iteration.
+
+    and the methods below; only `step` must be written.
+    """
+
+    name: ClassVar[str]
+    moves: ClassVar[tuple[str, ...]]
+    leap: ClassVar[bool] = False
+
+    def init(self, chains: Chains) -> Tuning:
+        """Step sizes, preconditioners, whatever is adapted; () for nothing."""
+        return ()
+
+    @abc.abstractmethod
+    def step(self, keys: GroupKeys, chains: Chains, tuning: Tuning, posterior: Target) -> tuple[Chains, PyTree]:
+        """Move every chain once. `keys` is one key a group: groups share nothing. Moves that may be rejected tell `Info`."""
+
+    def adapt(self, tuning: Tuning, info: PyTree, rate: Float[Array, ""] | float) -> Tuning:
+        """Follow what a step told, at a rate that is zero once draws are kept."""
+        return tuning
+
+    def tune(self, tuning: Tuning, draws: Chains) -> Tuning:
+        """Learn from many draws at once, with the chain axis over all of them; called between chunks of warm-up."""
+        return tuning
+
+    def frozen(self: K) -> K:
+        """The same kernel for draws that are kept: nothing in it depends on where chains stand now."""
+        return self
+
+
+def sweep(
+    kernels: Sequence[Kernel],
+    keys: GroupKeys,
+    chains: Chains,
+    tuning: Mapping[str, Tuning],
+    posterior: Target,
+    rate: Float[Array, ""] | float = 0.0,
+) -> tuple[Chains, dict[str, Tuning], Info]:
+    """Run every kernel once, in the order of the list; returns what they told of all blocks, side by side."""
+    after, told = dict(tuning), []
+    for kernel, own in zip(kernels, split_keys(keys, len(kernels))):
+        chains, info = kernel.step(own, chains, tuning[kernel.name], posterior)
+        after[kernel.name] = kernel.adapt(tuning[kernel.name], info, rate)
+        if isinstance(info, Info):
+            told.append(info)
+    return chains, after, _side_by_side(told, chains)
+
+
+def _side_by_side(infos: Sequence[Info], chains: Chains) -> Info:
+    if not infos:
+        none = jnp.zeros((*chains.theta.shape[:2], 0))
+        return Info(none, none.astype(bool), none)
+    return Info(*(jnp.concatenate(parts, axis=2) for parts in zip(*infos)))
+
+
+def init_all(kernels: Sequence[Kernel], chains: Chains) -> dict[str, Tuning]:
+    """First tuning of every kernel, by its name."""
+    return {kernel.name: kernel.init(chains) for kernel in kernels}
+
+
+def missing_moves(kernels: Sequence[Any], chains: Chains) -> list[str]:
+    """Fields of the chains' state that nothing in a list of kernels would ever move."""
+    moved = {field for kernel in kernels for field in kernel.moves}
+    needed = {"theta": True, "phi": bool(chains.phi), "log_sigma": chains.log_sigma is not None}
+    return [field for field, there in needed.items() if there and field not in moved]

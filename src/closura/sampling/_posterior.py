@@ -1,0 +1,133 @@
+"""The joint density that kernels leave invariant, and what of it is expensive."""
+
+from collections.abc import Callable, Mapping
+from typing import Protocol, runtime_checkable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PyTree
+
+from ..forward import Likelihood, NoisePrior
+from ..laws import Range, prepare
+from ..population import Population
+from ._state import Cache, Chains
+
+Value = Float[Array, "group chain system"]
+Gradient = Float[Array, "group chain system parameter"]
+
+
+@runtime_checkable
+class Target(Protocol):
+    """What a kernel asks of a density over the chains' state.
+
+        log p  =  temperature * sum_k loglik_k(theta_k, law, log_sigma)  +  sum_k log p(theta_k | phi)  +  log p(phi, log_sigma)
+
+    Given everything else systems are independent, so values come one a system. `refresh` is expensive and fills the
+    cache; all else is cheap and reads it.
+    """
+
+    temperature: Float[Array, ""] | float
+    population: Population
+    delayed_acceptance: bool
+
+    def refresh(self, chains: Chains) -> Chains:
+        """Evaluate the likelihood (value and gradient) where the chains stand, into their cache."""
+        ...
+
+    def loglik_and_grad(self, chains: Chains) -> tuple[Value, Gradient]:
+        """Log-likelihood and its gradient in theta, from the cache."""
+        ...
+
+    def exact_loglik(self, chains: Chains) -> Value:
+        """The solver's log-likelihood, from the cache; asked where moves are corrected by it."""
+        ...
+
+    def loglik_at(self, chains: Chains) -> Value:
+        """Log-likelihood where the chains stand, computed anew: without a gradient, and without the cache."""
+        ...
+
+    def log_prior(self, chains: Chains) -> tuple[Value, Gradient]:
+        """log p(theta | phi) and its gradient in theta."""
+        ...
+
+
+class Posterior(eqx.Module):
+    """The posterior of a run under given laws and surrogate.
+
+    - `likelihood` is what chains see, through the solver or a surrogate; `exact` is the solver's.
+    - `context`, `exact_context` are what these forward models need beside theta, the same for all chains.
+    - `law_axes`: laws that are not shared belong to a chain (1), or to a system of a chain (2).
+    - `ranges` are what tables of laws cover, for laws that chains hold for themselves.
+    - `population` is p(theta | phi) p(phi); `noise` the prior of the size of the noise, None where that is known.
+    - `delayed_acceptance`: what passes under `likelihood` must pass again by how much `exact` differs (Christen and Fox
+      2005), so that chains are those of the exact posterior.
+    """
+
+    likelihood: Likelihood
+    exact: Likelihood
+    population: Population
+    noise: NoisePrior | None
+    context: PyTree
+    exact_context: PyTree
+    ranges: Mapping[str, Range]
+    temperature: Float[Array, ""] | float = 1.0
+    delayed_acceptance: bool = eqx.field(static=True, default=False)
+    law_axes: int = eqx.field(static=True, default=1)
+
+    def refresh(self, chains: Chains) -> Chains:
+        stats = self._over_chains(self.likelihood.evaluate, self.context, chains)
+        exact = chains.cache.exact  # not looked at where nothing is corrected
+        if self.delayed_acceptance:
+            exact = self._over_chains(self.exact.values, self.exact_context, chains)
+        return chains._replace(cache=Cache(stats, exact))
+
+    def loglik_and_grad(self, chains: Chains) -> tuple[Value, Gradient]:
+        return _scaled(self.likelihood.loglik_and_grad, chains.cache.stats, chains.log_sigma)
+
+    def exact_loglik(self, chains: Chains) -> Value:
+        return _scaled(self.exact.loglik, chains.cache.exact, chains.log_sigma)
+
+    def loglik_at(self, chains: Chains) -> Value:
+        values = self._over_chains(self.likelihood.values, self.context, chains)
+        return _scaled(self.likelihood.loglik, values, chains.log_sigma)
+
+    def log_prior(self, chains: Chains) -> tuple[Value, Gradient]:
+        return jax.vmap(jax.vmap(self.population.log_prior))(chains.theta, chains.phi)
+
+    def log_joint(self, chains: Chains, loglik: Value) -> Float[Array, "group chain"]:
+        """Log density of everything a chain holds, given its log-likelihood."""
+        total = jnp.sum(loglik + self.log_prior(chains)[0], axis=-1)
+        if self.population.hierarchical:
+            total = total + jax.vmap(jax.vmap(self.population.log_hyperprior))(chains.phi)
+        if self.noise is not None:
+            total = total + self.noise.log_prior(chains.log_sigma)
+        return total
+
+    def _over_chains(self, function: Callable[..., PyTree], context: PyTree, chains: Chains) -> PyTree:
+        """Of (chain, system, parameter), for chains of all groups at once."""
+        theta = chains.theta
+        flat = theta.reshape(-1, *theta.shape[2:])
+        axes = 0
+        if chains.law:  # of every chain, or of every system of every chain
+            context, axes = self._own_laws(context, chains)
+        found = function(flat, context, axes)
+        return jax.tree.map(lambda a: a.reshape(*theta.shape[:2], *a.shape[1:]), found)
+
+    def _own_laws(self, context: PyTree, chains: Chains) -> tuple[PyTree, int]:
+        """What the solver needs beside theta, with laws of each chain in it; and how many axes these laws have in front."""
+        groups, count, systems = chains.theta.shape[:3]
+        axes = self.law_axes
+        lead = (groups * count, systems)[:axes]
+        own = jax.tree.map(lambda a: a.reshape(*lead, *a.shape[1 + axes :]), chains.law)
+        ready: Callable[..., PyTree] = lambda laws: prepare(laws, self.ranges)  # noqa: E731
+        for _ in range(axes):
+            ready = jax.vmap(ready)
+        same = {name: law for name, law in context.items() if name not in own}
+        everyone = jax.tree.map(lambda a: jnp.broadcast_to(a, (*lead, *jnp.shape(a))), same)
+        return everyone | ready(own), axes
+
+
+def _scaled(weigh: Callable[..., PyTree], stats: PyTree, log_sigma: PyTree) -> PyTree:
+    """Of stored statistics, at the size of the noise each chain holds true."""
+    return stats if log_sigma is None else jax.vmap(weigh)(stats, log_sigma)

@@ -1,0 +1,74 @@
+"""What the chains hold, as one immutable PyTree. Every array has the group axis first, then the chain axis."""
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Key, PyTree
+
+GroupKeys = Key[Array, " group"]
+
+
+class Cache(NamedTuple):
+    """What is expensive to compute where the chains stand.
+
+    It depends on `DEPENDS_ON` and on nothing else: a kernel that changes one of these refreshes it, a kernel that changes
+    hyperparameters or the size of the noise need not.
+    """
+
+    stats: PyTree  # of the likelihood that chains see: (group, chain, system, ...)
+    exact: PyTree = None  # of the solver's likelihood, where moves are corrected by it
+
+
+DEPENDS_ON = ("theta", "law")
+
+
+class Chains(NamedTuple):
+    """Positions of all chains.
+
+    - `theta`: unconstrained parameters of every system.
+    - `phi`: hyperparameters of the population; () where there is none.
+    - `log_sigma`: log size of the noise of each quantity, of a chain or of each of its systems; None where it is known.
+    - `law`: laws that every chain holds for itself, by name; laws that all chains share are not here.
+    """
+
+    theta: Float[Array, "group chain system parameter"]
+    phi: PyTree = ()
+    log_sigma: PyTree = None
+    law: PyTree = ()
+    cache: Cache = Cache(())
+
+
+class Info(NamedTuple):
+    """What a move tells of each block; `second` is the probability to pass the second stage, of what passed the first, NaN elsewhere."""
+
+    acceptance: Float[Array, "group chain block"]
+    finite: Bool[Array, "group chain block"]
+    second: Float[Array, "group chain block"]
+
+
+def per_group(keys: GroupKeys, number: int | Array) -> GroupKeys:
+    """A fresh key a group, one for each number."""
+    return jax.vmap(lambda key: jax.random.fold_in(key, number))(keys)
+
+
+def split_keys(keys: GroupKeys, count: int) -> list[GroupKeys]:
+    """`count` new keys a group, as `count` arrays over groups."""
+    return list(jnp.moveaxis(jax.vmap(lambda key: jax.random.split(key, count))(keys), 1, 0))
+
+
+def choose(accept: Bool[Array, "group chain *system"], new: Any, old: Any) -> Any:
+    """`new` where accepted, of trees whose leaves begin with the axes of `accept`."""
+
+    def one(a: Array, b: Array) -> Array:
+        return jnp.where(accept.reshape(accept.shape + (1,) * (a.ndim - accept.ndim)), a, b)
+
+    return jax.tree.map(one, new, old)
+
+
+def choose_fields(
+    accept: Bool[Array, "group chain *system"], new: Chains, old: Chains, fields: Iterable[str]
+) -> Chains:
+    """`old` with those fields of `new` that were accepted."""
+    return old._replace(**{name: choose(accept, getattr(new, name), getattr(old, name)) for name in fields})
