@@ -27,12 +27,16 @@ def small_problem(**structure):
     return mass_damper.problem.with_closure(MLP(**LAW, **structure))
 
 
-def test_one_compilation_a_program():
+@pytest.fixture(scope="module")
+def whole(hardly_optimised):
     data, _ = mass_damper.simulate(SYSTEMS, 0)
-    run = finish(Run(small_problem(), data, Settings(**RUN)))
-    assert set(run._programs) == {"learn", "sample", "visited"}
+    return finish(Run(small_problem(), data, Settings(**RUN)))
+
+
+def test_one_compilation_a_program(whole):
+    assert set(whole._programs) == {"learn", "sample", "visited"}
     # `learn` and `sample` are compiled ahead of time: another shape would raise. The survey is jitted.
-    assert run._programs["visited"]._cache_size() == 1
+    assert whole._programs["visited"]._cache_size() == 1
 
 
 def test_frozen_phase_keeps_law_preconditioner_and_steps():
@@ -47,11 +51,13 @@ def test_frozen_phase_keeps_law_preconditioner_and_steps():
     assert run.theta().shape == (32, 4, 3, 3)
 
 
-def test_same_seed_same_draws_other_seed_others():
+def test_same_seed_same_draws_other_seed_others(whole):
     data, _ = mass_damper.simulate(SYSTEMS, 0)
-    one, two, other = (finish(Run(small_problem(), data, Settings(**RUN, seed=s))).theta() for s in (1, 1, 2))
-    np.testing.assert_array_equal(one, two)
-    assert np.abs(one - other).max() > 0.01
+    same, other = (
+        finish(Run(small_problem(), data, Settings(**RUN, seed=s))).theta() for s in (whole.settings.seed, 2)
+    )
+    np.testing.assert_array_equal(whole.theta(), same)
+    assert np.abs(same - other).max() > 0.01
 
 
 @pytest.mark.parametrize(
@@ -108,21 +114,19 @@ def test_one_system():
     assert np.isfinite(run.theta()).all()
 
 
-@pytest.mark.nightly
-def test_stop_and_go_on_gives_the_same_draws(tmp_path):
+@pytest.mark.parametrize("chunks", [2, *(pytest.param(count, marks=pytest.mark.nightly) for count in (1, 3, 5))])
+def test_stop_and_go_on_gives_the_same_draws(whole, chunks, tmp_path):
     data, _ = mass_damper.simulate(SYSTEMS, 0)
-    whole = finish(Run(small_problem(), data, Settings(**RUN)))
-    for chunks in (1, 3, 5):
-        stopped = Run(small_problem(), data, Settings(**RUN))
-        for _ in range(chunks):
-            stopped.advance()
-        store(stopped, tmp_path)
-        again = Run(small_problem(), data, Settings(**RUN))
-        restore(again, tmp_path)
-        assert again.iteration == stopped.iteration
-        finish(again)
-        np.testing.assert_allclose(again.theta(), whole.theta(), rtol=1e-5, atol=1e-5)
-        assert sum(len(h["loglik"]) for h in again.history) == whole.iteration
+    stopped = Run(small_problem(), data, Settings(**RUN))
+    for _ in range(chunks):
+        stopped.advance()
+    store(stopped, tmp_path)
+    again = Run(small_problem(), data, Settings(**RUN))
+    restore(again, tmp_path)
+    assert again.iteration == stopped.iteration
+    finish(again)
+    np.testing.assert_allclose(again.theta(), whole.theta(), rtol=1e-5, atol=1e-5)
+    assert sum(len(h["loglik"]) for h in again.history) == whole.iteration
 
 
 def test_too_few_chains_says_how_many():
