@@ -4,6 +4,8 @@ import os
 import sys
 from pathlib import Path
 
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # workers inherit it: they are as many as there are cores
+
 import compiled
 import jax
 import pytest

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import arviz_base
+import compiled
 import numpy as np
 import pandas as pd
 import pytest
@@ -84,9 +85,9 @@ class Shell:
 
     def __init__(self, folder: Path):
         self.folder = folder
-        compiled = {"JAX_COMPILATION_CACHE_DIR": folder / "compiled", "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": 0}
-        compiled |= {"JAX_DISABLE_MOST_OPTIMIZATIONS": 1}  # short runs: to compile well takes longer than to run
-        self.options = {"cwd": folder, "env": {**os.environ, **{k: str(v) for k, v in compiled.items()}}}
+        jax = {"JAX_COMPILATION_CACHE_DIR": compiled.place(), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": 0}
+        jax |= {"JAX_DISABLE_MOST_OPTIMIZATIONS": 1}  # short runs: to compile well takes longer than to run
+        self.options = {"cwd": folder, "env": {**os.environ, **{k: str(v) for k, v in jax.items()}}}
         self.options |= {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
 
     def __call__(self, *words) -> subprocess.CompletedProcess:

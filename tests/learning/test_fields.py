@@ -6,6 +6,7 @@ import equinox as eqx
 import numpy as np
 import pytest
 from fields import PROBLEMS, observed
+from sizes import FEW, NETWORKS, TRAINING
 
 import closura as cl
 from closura.forward import trainable
@@ -15,18 +16,17 @@ from closura.problems import burgers, darcy
 
 pytestmark = pytest.mark.usefixtures("hardly_optimised")
 
-SMALL = {"chains": 16, "groups": 2, "iterations": 6, "chunk": 3, "tune": 4, "draws": 4, "thin": 1, "extend": 0}
-SMALL |= {"inner_steps": 2, "batch": 4, "replay": 2, "gradient_chains": 2, "devices": 1}
-SIZES = {"basis": {"width": 8, "depth": 2, "rank": 6}, "pinn": {"width": 8, "depth": 2}, "solver": {}}
-CASES = [("rock", "solver"), ("channel", "solver")]  # and basis below
-AT_NIGHT = [("rock", "fno-physics"), ("channel", "fno-supervised"), ("plate", "pinn"), ("tray", "solver")]
+SMALL = FEW | TRAINING
+CASES = [("channel", "solver")]  # and basis below
+AT_NIGHT = [("rock", "solver"), ("tray", "solver")]
+AT_NIGHT += [("rock", "fno-physics"), ("channel", "fno-supervised"), ("plate", "pinn")]
 CASES += [pytest.param(*case, marks=pytest.mark.nightly) for case in AT_NIGHT]
 
 
 @pytest.mark.parametrize(("name", "kind"), CASES)
 def test_every_forward_model_learns_and_samples(name, kind):
-    network = SIZES.get(kind, {"width": 4, "modes": 3, "depth": 2})
-    run = Run(PROBLEMS[name], observed(name, 3), make_settings({"forward": kind, "network": network} | SMALL))
+    settings = make_settings({"forward": kind, "network": NETWORKS[kind]} | SMALL)
+    run = Run(PROBLEMS[name], observed(name, 3), settings)
     before = np.asarray(run.laws["f"](0.3))
     while not run.finished:
         run.advance()
@@ -37,7 +37,7 @@ def test_every_forward_model_learns_and_samples(name, kind):
 
 def test_an_l_shaped_plate_from_table_to_report(tmp_path):
     table = observed("plate", 3).to_frame()
-    settings = {"forward": "basis", "network": SIZES["basis"]} | SMALL
+    settings = {"forward": "basis", "network": NETWORKS["basis"]} | SMALL
     result = cl.fit(PROBLEMS["plate"], table, out=tmp_path / "run", progress=False, **settings)
     assert result.posterior["k"].shape == (16, 4, 3)
     assert result.metrics["surrogate_error_worst"] >= result.metrics["surrogate_error"] > 0
@@ -54,13 +54,13 @@ def test_a_tray_that_cools_from_table_to_report(tmp_path):
     table = observed("tray", 3).to_frame()
     table.to_csv(tmp_path / "trays.csv", index=False)
     assert table.columns[:4].tolist() == ["system", "time", "x", "y"]
-    settings = {"forward": "basis", "network": SIZES["basis"]} | SMALL
+    settings = {"forward": "basis", "network": NETWORKS["basis"]} | SMALL
     result = cl.fit(PROBLEMS["tray"], tmp_path / "trays.csv", out=tmp_path / "run", progress=False, **settings)
     assert result.posterior["d"].shape == (16, 4, 3)
     assert (tmp_path / "run" / "figures" / "fit.png").stat().st_size > 10_000
     assert "<html" in (tmp_path / "run" / "report.html").read_text()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a law of six iterations is asked for more than it has seen
+        warnings.simplefilter("ignore")  # a law of few iterations is asked for more than it has seen
         ahead = cl.load(tmp_path / "run", PROBLEMS["tray"]).predict(times=[0.2, 1.3])
     assert ahead.columns[:5].tolist() == ["system", "time", "x", "y", "quantity"]
     assert len(ahead) == 3 * 2 * 13 * 12

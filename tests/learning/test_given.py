@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
+from sizes import FEW, NETWORKS, TRAINING
 
 import closura as cl
 from closura.data import read_table
@@ -14,8 +15,6 @@ from closura.forward import likelihood
 from closura.learning import Run, Settings
 
 pytestmark = pytest.mark.usefixtures("hardly_optimised")
-SMALL = {"chains": 16, "groups": 2, "iterations": 6, "chunk": 3, "tune": 4, "draws": 4, "thin": 1, "extend": 0}
-SMALL |= {"devices": 1}
 MASS = {"a": 1.0, "b": 2.0, "c": 5.0}
 TIMES = np.array([0.4, 1.1, 2.0, 3.3])
 
@@ -128,7 +127,7 @@ def test_surrogates_see_numbers_but_no_signals():
     with pytest.raises(
         cl.ProblemError, match="forward='basis' sees numbers alone, and systems of 'problem' have signals"
     ):
-        Run(tank(), read_table(observed(), inputs=signals()), Settings(forward="basis", **SMALL))
+        Run(tank(), read_table(observed(), inputs=signals()), Settings(forward="basis", **FEW))
 
 
 def leaking():
@@ -145,10 +144,10 @@ def leaking():
     )
 
 
+@pytest.mark.nightly
 def test_surrogates_know_columns():
-    network = {"width": 8, "depth": 2, "rank": 6}
-    training = {"inner_steps": 2, "batch": 4, "replay": 2, "gradient_chains": 2, "hypergradient": "adjoint"}
-    run = Run(leaking(), read_table(observed()), Settings(forward="basis", network=network, **training, **SMALL))
+    training = TRAINING | {"network": NETWORKS["basis"], "hypergradient": "adjoint"}
+    run = Run(leaking(), read_table(observed()), Settings(forward="basis", **training, **FEW))
     assert run.network.frame.units.theta_center.shape == (2,)
     while not run.finished:
         run.advance()
@@ -160,7 +159,7 @@ def test_surrogates_know_columns():
 def test_from_tables_to_folder_and_back(tmp_path):
     problem = tank()
     out = tmp_path / "run"
-    result = cl.fit(problem, observed(), inputs=signals(), out=out, progress=False, **SMALL)
+    result = cl.fit(problem, observed(), inputs=signals(), out=out, progress=False, **FEW)
     assert result.posterior["k"].shape == (16, 4, 3)
     stored = read_table(out / "data.csv", inputs=out / "inputs.csv")
     _, again = align(tank(), stored)

@@ -70,7 +70,7 @@ def difference(function, step=1e-4):
     return float(function(step) - function(-step)) / (2 * step)
 
 
-@pytest.mark.parametrize("forward", ["basis", "pinn"])
+@pytest.mark.parametrize("forward", ["basis", pytest.param("pinn", marks=pytest.mark.nightly)])
 def test_adjoint_is_the_slope_of_the_exact_likelihood(data, forward):
     both = levels(data, forward=forward, hypergradient="adjoint")
     _, _, slope, loss = alone(lambda: both.advance())()
@@ -80,7 +80,7 @@ def test_adjoint_is_the_slope_of_the_exact_likelihood(data, forward):
     assert slope_along(slope) == pytest.approx(difference(value), rel=1e-5)
 
 
-@pytest.mark.parametrize("forward", ["basis", "fno-physics"])
+@pytest.mark.parametrize("forward", ["basis", pytest.param("fno-physics", marks=pytest.mark.nightly)])
 def test_unrolled_is_the_slope_through_the_steps(data, forward):
     both = levels(data, forward=forward, hypergradient="unrolled")
     _, _, slope, _ = alone(lambda: both.advance())()
@@ -110,7 +110,7 @@ class Linear(eqx.Module):
         return self.states(theta, system)[where.node[:, 0], 0]
 
 
-@pytest.mark.parametrize("forward", ["basis", "fno-physics"])
+@pytest.mark.parametrize("forward", ["basis", pytest.param("fno-physics", marks=pytest.mark.nightly)])
 def test_implicit_is_the_slope_of_the_damped_minimum(data, forward, monkeypatch):
     damping = 1e-4
     monkeypatch.setattr(_bilevel, "DAMPING", damping)

@@ -4,6 +4,7 @@ import jax
 import numpy as np
 import pandas as pd
 import pytest
+from sizes import FEW, LAW, RUN, SYSTEMS
 
 from closura.data import read_table
 from closura.equations import ODE, Adaptive
@@ -15,8 +16,6 @@ from closura.runs import restore, store
 
 pytestmark = pytest.mark.usefixtures("hardly_optimised")
 
-SMALL = {"chains": 32, "iterations": 60, "tune": 20, "draws": 10, "thin": 2, "extend": 0, "chunk": 20}
-
 
 def finish(run):
     while not run.finished:
@@ -25,34 +24,40 @@ def finish(run):
 
 
 def small_problem(**structure):
-    return mass_damper.problem.with_closure(MLP(width=16, depth=2, **structure))
+    return mass_damper.problem.with_closure(MLP(**LAW, **structure))
 
 
-def test_one_compilation_a_program():
-    data, _ = mass_damper.simulate(3, 0)
-    run = finish(Run(small_problem(), data, Settings(**SMALL)))
-    assert set(run._programs) == {"learn", "sample", "visited"}
+@pytest.fixture(scope="module")
+def whole(hardly_optimised):
+    data, _ = mass_damper.simulate(SYSTEMS, 0)
+    return finish(Run(small_problem(), data, Settings(**RUN)))
+
+
+def test_one_compilation_a_program(whole):
+    assert set(whole._programs) == {"learn", "sample", "visited"}
     # `learn` and `sample` are compiled ahead of time: another shape would raise. The survey is jitted.
-    assert run._programs["visited"]._cached._cache_size() == 1
+    assert whole._programs["visited"]._cached._cache_size() == 1
 
 
 def test_frozen_phase_keeps_law_preconditioner_and_steps():
-    data, _ = mass_damper.simulate(3, 0)
-    run = Run(small_problem(), data, Settings(**SMALL))
+    data, _ = mass_damper.simulate(SYSTEMS, 0)
+    run = Run(small_problem(), data, Settings(**RUN))
     while run.phase != "sample":
         run.advance()
     before = jax.device_get((run.state.law.weights, run.state.tuning, run.state.ranges))
     finish(run)
     after = jax.device_get((run.state.law.weights, run.state.tuning, run.state.ranges))
     jax.tree.map(np.testing.assert_array_equal, before, after)
-    assert run.theta().shape == (32, 10, 3, 3)
+    assert run.theta().shape == (32, 4, 3, 3)
 
 
-def test_same_seed_same_draws_other_seed_others():
-    data, _ = mass_damper.simulate(3, 0)
-    one, two, other = (finish(Run(small_problem(), data, Settings(**SMALL, seed=s))).theta() for s in (1, 1, 2))
-    np.testing.assert_array_equal(one, two)
-    assert np.abs(one - other).max() > 0.01
+def test_same_seed_same_draws_other_seed_others(whole):
+    data, _ = mass_damper.simulate(SYSTEMS, 0)
+    same, other = (
+        finish(Run(small_problem(), data, Settings(**RUN, seed=s))).theta() for s in (whole.settings.seed, 2)
+    )
+    np.testing.assert_array_equal(whole.theta(), same)
+    assert np.abs(same - other).max() > 0.01
 
 
 @pytest.mark.parametrize(
@@ -73,8 +78,8 @@ def test_same_seed_same_draws_other_seed_others():
     ids=str,
 )
 def test_variants_run(changed):
-    data, _ = mass_damper.simulate(3, 0)
-    run = finish(Run(small_problem(), data, Settings(**SMALL | changed)))
+    data, _ = mass_damper.simulate(SYSTEMS, 0)
+    run = finish(Run(small_problem(), data, Settings(**RUN | changed)))
     assert np.isfinite(run.theta()).all()
     assert sum(a is not None for a in run.phi()) == (2 if run.settings.hierarchy else 0)
 
@@ -94,8 +99,7 @@ def test_an_adaptive_integrator_learns_a_law_of_three_inputs():
         integrator=Adaptive("tsit5", rtol=1e-3, atol=1e-3),
     )
     frame = pd.DataFrame({"system": [1, 1, 2, 2], "time": [0.31, 0.9, 0.2, 0.77], "u": [0.7, 0.4, 0.8, 0.5]})
-    sizes = {"chains": 16, "iterations": 4, "tune": 2, "draws": 2, "thin": 1, "extend": 0, "chunk": 2}
-    run = Run(problem, read_table(frame), Settings(**sizes))
+    run = Run(problem, read_table(frame), Settings(**FEW))
     before = jax.device_get(run.state.law.weights)
     finish(run)
     assert np.isfinite(run.theta()).all()
@@ -103,27 +107,26 @@ def test_an_adaptive_integrator_learns_a_law_of_three_inputs():
     assert max(jax.tree.leaves(moved)) > 0
 
 
+@pytest.mark.nightly
 def test_one_system():
     data, _ = mass_damper.simulate(1, 0)
-    run = finish(Run(small_problem(odd=True, decay=1.0), data, Settings(**SMALL)))
+    run = finish(Run(small_problem(odd=True, decay=1.0), data, Settings(**RUN)))
     assert np.isfinite(run.theta()).all()
 
 
-@pytest.mark.nightly
-def test_stop_and_go_on_gives_the_same_draws(tmp_path):
-    data, _ = mass_damper.simulate(3, 0)
-    whole = finish(Run(small_problem(), data, Settings(**SMALL)))
-    for chunks in (1, 3, 5):
-        stopped = Run(small_problem(), data, Settings(**SMALL))
-        for _ in range(chunks):
-            stopped.advance()
-        store(stopped, tmp_path)
-        again = Run(small_problem(), data, Settings(**SMALL))
-        restore(again, tmp_path)
-        assert again.iteration == stopped.iteration
-        finish(again)
-        np.testing.assert_allclose(again.theta(), whole.theta(), rtol=1e-5, atol=1e-5)
-        assert sum(len(h["loglik"]) for h in again.history) == whole.iteration
+@pytest.mark.parametrize("chunks", [2, *(pytest.param(count, marks=pytest.mark.nightly) for count in (1, 3, 5))])
+def test_stop_and_go_on_gives_the_same_draws(whole, chunks, tmp_path):
+    data, _ = mass_damper.simulate(SYSTEMS, 0)
+    stopped = Run(small_problem(), data, Settings(**RUN))
+    for _ in range(chunks):
+        stopped.advance()
+    store(stopped, tmp_path)
+    again = Run(small_problem(), data, Settings(**RUN))
+    restore(again, tmp_path)
+    assert again.iteration == stopped.iteration
+    finish(again)
+    np.testing.assert_allclose(again.theta(), whole.theta(), rtol=1e-5, atol=1e-5)
+    assert sum(len(h["loglik"]) for h in again.history) == whole.iteration
 
 
 def test_too_few_chains_says_how_many():

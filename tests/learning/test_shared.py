@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from sizes import FEW
 
 import closura as cl
 from closura.data import read_table
@@ -62,6 +63,7 @@ def test_without_hierarchy_it_is_regression(table):
     np.testing.assert_allclose([x.std() for x in found], sd, rtol=0.08)
 
 
+@pytest.mark.nightly
 def test_in_a_population_it_has_no_spread(table, tmp_path):
     sizes = {
         "chains": 16,
@@ -88,8 +90,7 @@ def test_in_a_population_it_has_no_spread(table, tmp_path):
 
 def test_all_of_them_may_be(table):
     parameters = {name: cl.Real(shared=True) for name in ("rate", "start")}
-    sizes = {"chains": 16, "groups": 2, "iterations": 4, "tune": 4, "draws": 4, "thin": 1, "extend": 0, "chunk": 4}
-    run = Run(lines(parameters=parameters), read_table(table), Settings(devices=1, **sizes))
+    run = Run(lines(parameters=parameters), read_table(table), Settings(**FEW))
     while not run.finished:
         run.advance()
     assert np.ptp(run.theta(), axis=2).max() == 0

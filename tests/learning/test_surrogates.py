@@ -44,7 +44,9 @@ def finished(fleet):
     return finish(start(fleet, "basis"))
 
 
-@pytest.mark.parametrize("kind", SURROGATES)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=pytest.mark.nightly) if kind == "fno-supervised" else kind for kind in SURROGATES]
+)
 def test_every_surrogate_runs_and_is_spot_checked(fleet, kind):
     run = start(fleet, kind)
     before = jax.device_get(run.state.surrogate.weights)

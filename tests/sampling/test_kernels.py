@@ -8,6 +8,7 @@ import jax.random as jr
 import numpy as np
 import pandas as pd
 import pytest
+from sizes import FEW
 from targets import ByHand
 
 import closura as cl
@@ -39,7 +40,6 @@ KERNELS = [
     DifferentialEvolution(SHARED),
     MultiTry(SHARED),
 ]
-SMALL = {"chains": 16, "groups": 2, "iterations": 4, "tune": 4, "draws": 4, "thin": 1, "extend": 0, "chunk": 4}
 
 
 def decay(**options):
@@ -67,7 +67,7 @@ def table(systems=3, seed=0):
 
 @pytest.fixture(scope="module")
 def run():
-    run = Run(decay(), table(), make_settings(SMALL | {"devices": 1}))
+    run = Run(decay(), table(), make_settings(FEW))
     run._refresh()
     return run
 
@@ -113,10 +113,10 @@ def test_a_sweep_is_a_list():
 
 def test_a_list_of_kernels_is_a_setting():
     names = ["population", "theta", "shared", "noise"]
-    run = Run(decay(), table(), make_settings(SMALL | {"sampler": names}))
+    run = Run(decay(), table(), make_settings(FEW | {"sampler": names}))
     assert [kernel.name for kernel in run.setup.sweep] == names
     own = [Mala(SystemBlocks(SHARED), step_size=0.1), "shared", PopulationGibbs(), "noise"]
-    settings = make_settings(SMALL | {"sampler": own})
+    settings = make_settings(FEW | {"sampler": own})
     assert settings.model_dump()["sampler"] == ["theta", "shared", "population", "noise"]
     run = Run(decay(), table(), settings)
     while not run.finished:
@@ -137,14 +137,14 @@ def test_a_list_of_kernels_is_a_setting():
 )
 def test_a_list_that_cannot_work_is_refused(sampler, said):
     with pytest.raises(SettingsError, match=said):
-        Run(decay(), table(), make_settings(SMALL | {"sampler": sampler}))
+        Run(decay(), table(), make_settings(FEW | {"sampler": sampler}))
 
 
 def test_what_nobody_shares_has_no_kernel():
     problem = decay()
     problem.parameters = type(problem.parameters)({"u0": cl.Real(2.0), "k": cl.Positive(0.5)})
     with pytest.raises(SettingsError, match="no parameter is shared"):
-        Run(problem, table(), make_settings(SMALL | {"sampler": ["theta", "shared", "population", "noise"]}))
+        Run(problem, table(), make_settings(FEW | {"sampler": ["theta", "shared", "population", "noise"]}))
 
 
 def test_step_sizes_stay_within_bounds():
@@ -161,7 +161,7 @@ def test_step_sizes_stay_within_bounds():
 def test_the_joint_block_moves_everything():
     problem = decay(sigma=0.1)
     problem.parameters = type(problem.parameters)({"u0": cl.Real(2.0), "k": cl.Positive(0.5)})
-    run = Run(problem, table(), make_settings(SMALL | {"chains": 48, "blocks": "joint", "devices": 1}))
+    run = Run(problem, table(), make_settings(FEW | {"chains": 48, "blocks": "joint"}))
     run._refresh()
     kernel = run.setup.sweep[0]
     assert isinstance(kernel.blocks, JointBlock)

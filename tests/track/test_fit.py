@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
+from sizes import LAW, RUN, SYSTEMS
 
 import closura as cl
 from closura.learning._setup import Log
@@ -12,8 +13,7 @@ from closura.problems import mass_damper
 
 pytestmark = [pytest.mark.usefixtures("hardly_optimised"), pytest.mark.xdist_group("track")]
 
-SMALL = {"chains": 32, "iterations": 12, "tune": 8, "draws": 4, "thin": 1, "extend": 0, "chunk": 4, "devices": 1}
-TOTAL = 24
+TOTAL = 24  # iterations of such a run
 
 
 class Steps:
@@ -38,9 +38,9 @@ class Steps:
 def fit(monkeypatch):
     """`fit(...)` of a small fleet, without figures."""
     monkeypatch.setattr("closura.show.save_figures", lambda *_: {})
-    problem = mass_damper.problem.with_closure(cl.MLP(width=8, depth=1))
-    data, _ = mass_damper.simulate(3, 0)
-    return lambda **options: cl.fit(problem, data, progress=False, **SMALL, **options)
+    problem = mass_damper.problem.with_closure(cl.MLP(**LAW))
+    data, _ = mass_damper.simulate(SYSTEMS, 0)
+    return lambda **options: cl.fit(problem, data, progress=False, **RUN, **options)
 
 
 def iterations(path):

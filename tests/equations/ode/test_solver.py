@@ -269,7 +269,7 @@ def test_a_failed_solve_is_a_value(integrator):
         pytest.param(cl.RK4(), 4.0, id="every fifth step"),
         pytest.param(cl.RK4(), 3.9, id="every step"),
         pytest.param(cl.RK4(), 3.97, id="off the grid"),
-        pytest.param(cl.Adaptive(max_steps=200), 4.0, id="adaptive"),
+        pytest.param(cl.Adaptive(max_steps=200), 4.0, id="adaptive", marks=pytest.mark.nightly),
     ],
 )
 def test_what_comes_after_the_last_observation_of_a_system_is_nothing_to_it(integrator, late):
