@@ -4,11 +4,6 @@ Given data from K physical systems of one family, `fit` infers each system's par
 they come from, and the shared part of the physics nobody wrote down.
 """
 
-import os
-
-# A failed linear solve inside a stiff integrator is a rejected proposal, not an exception; equinox reads this once.
-os.environ.setdefault("EQX_ON_ERROR", "nan")
-
 from ._check import check as check
 from ._fit import fit as fit
 from ._fit import use_cores as use_cores

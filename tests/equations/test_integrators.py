@@ -1,9 +1,15 @@
 """What a scheme assumes of an equation, and what it says where that does not hold."""
 
+import subprocess
+import sys
+
+import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import closura as cl
+from closura.equations import ODESolver
 
 
 def chain(state, **changes) -> cl.ODE:
@@ -69,3 +75,59 @@ def test_times_that_cannot_be_told_apart(span, dt, fine):
 @pytest.mark.usefixtures("float64")
 def test_double_precision_tells_more_times_apart():
     chain(("u1", "u2", "v1", "v2"), span=(1.7e9, 1.7e9 + 3600.0), dt=18.0).check_scheme()
+
+
+# Equation, initial value, and the solution at (a, t).
+POLES = {
+    "leaves every bound": (lambda t, s, p: p.a * s.u**2, lambda p: 1.0, lambda a, t: 1 / (1 - a * t)),
+    "starts nowhere": (
+        lambda t, s, p: -p.a * s.u,
+        lambda p: jnp.log(1.4 - p.a),
+        lambda a, t: jnp.log(1.4 - a) * jnp.exp(-a * t),
+    ),
+}
+
+
+@pytest.mark.usefixtures("hardly_optimised")
+@pytest.mark.parametrize(("physics", "initial", "exact"), POLES.values(), ids=POLES)
+def test_a_stiff_solve_that_fails_is_nan_and_the_others_of_its_batch_are_right(physics, initial, exact):
+    """Nothing raises, whatever equinox is told to do about errors, forward and backward, also at parameters of NaN."""
+    options = {"state": "u", "parameters": {"a": cl.Real()}, "span": (0.0, 1.2), "dt": 0.4, "observed": "u"}
+    problem = cl.ODE(physics, initial=initial, integrator=cl.Adaptive("kvaerno5", max_steps=100), **options)
+
+    def total(a, backward=False):
+        return jnp.sum(ODESolver(problem, backward=backward).solution(a[None], {}, 0))
+
+    def true(a):
+        return jnp.sum(exact(a, jnp.asarray(problem.times, float)))
+
+    at = jnp.array([0.3, 1.45, 0.2, jnp.nan, 1e30])
+    value, pushed = jax.jit(jax.vmap(lambda a: jax.jvp(total, (a,), (jnp.ones(()),))))(at)
+    pulled = jax.jit(jax.vmap(jax.grad(lambda a: total(a, backward=True))))(at)
+    assert np.isnan(value).tolist() == [False, True, False, True, True]
+    for i in (0, 2):
+        assert float(value[i]) == pytest.approx(float(true(at[i])), rel=1e-4)
+        for found in (pushed, pulled):
+            assert float(found[i]) == pytest.approx(float(jax.grad(true)(at[i])), rel=2e-3)
+
+
+@pytest.mark.usefixtures("hardly_optimised")
+def test_a_derivative_that_does_not_exist_is_nan_where_the_solution_is_finite():
+    physics = lambda t, s, p: -s.u + jnp.where(s.w > 0.5, jnp.sqrt(jnp.abs(p.a)) * 0.0, 0.0)  # noqa: E731
+    options = {"state": ("u", "w"), "parameters": {"a": cl.Real()}, "span": (0.0, 1.0), "dt": 0.5, "observed": "u"}
+    problem = cl.ODE(
+        lambda t, s, p: (physics(t, s, p), 1.0),
+        initial=lambda p: (1.0, 0.0),
+        integrator=cl.Adaptive("kvaerno5"),
+        **options,
+    )
+    path, slope = jax.jit(lambda a: jax.jvp(lambda a: ODESolver(problem).solution(a, {}, 0), (a,), (jnp.ones(1),)))(
+        jnp.zeros(1)
+    )
+    assert np.isfinite(path).all()
+    assert np.isnan(slope).all()
+
+
+def test_importing_closura_sets_nothing():
+    code = "import os, jax, equinox; b = dict(os.environ); import closura; assert dict(os.environ) == b"
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -5,7 +5,6 @@ a batch each component is then one contiguous array over chains and systems, whi
 """
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any, ClassVar
 
 import jax
@@ -13,8 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-State = tuple[Float[Array, "..."], ...]
-Rhs = Callable[[Any, State], State]
+from ._stiff import Rhs as Rhs
+from ._stiff import State as State
+from ._stiff import flagged, read_flagged
 
 
 def _move(y: State, *steps: tuple[float, State]) -> State:
@@ -141,6 +141,7 @@ class Adaptive(Integrator):
         "kvaerno3": "Kvaerno3",
         "kvaerno5": "Kvaerno5",
     }
+    IMPLICIT: ClassVar[tuple[str, ...]] = ("kvaerno3", "kvaerno5")
 
     def __post_init__(self) -> None:
         if self.solver not in self.SOLVERS:
@@ -153,18 +154,22 @@ class Adaptive(Integrator):
     ) -> State:
         import diffrax  # a second of import time that fixed-step problems never pay
 
+        control, stiff = diffrax.PIDController(rtol=self.rtol, atol=self.atol), self.solver in self.IMPLICIT
+        parts: tuple[Any, Any, Any] = (lambda t, y, args: rhs(t, y)), start, control
+        field, first, control = flagged(rhs, start, control, backward) if stiff else parts
         solution = diffrax.diffeqsolve(
-            diffrax.ODETerm(lambda t, y, args: rhs(t, y)),
+            diffrax.ODETerm(field),
             getattr(diffrax, self.SOLVERS[self.solver])(),
             *span,
             dt0=None,
-            y0=start,
+            y0=first,
             saveat=diffrax.SaveAt(ts=times),
-            stepsize_controller=diffrax.PIDController(rtol=self.rtol, atol=self.atol),
+            stepsize_controller=control,
             max_steps=self.max_steps,
             adjoint=diffrax.RecursiveCheckpointAdjoint() if backward else diffrax.ForwardMode(),
             throw=False,
         )
+        states = read_flagged(solution.ys, backward) if stiff else solution.ys
         # A failed solve is a value: NaN here, a rejected proposal in the sampler.
         good = solution.result == diffrax.RESULTS.successful
-        return jax.tree.map(lambda y: jnp.where(good, y, jnp.nan), solution.ys)
+        return jax.tree.map(lambda y: jnp.where(good, y, jnp.nan), states)
