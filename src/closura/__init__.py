@@ -14,6 +14,7 @@ from .diagnose import Truth as Truth
 from .equations import ODE as ODE
 from .equations import RK4 as RK4
 from .equations import Adaptive as Adaptive
+from .equations import Custom as Custom
 from .equations import Dirichlet as Dirichlet
 from .equations import Elliptic as Elliptic
 from .equations import Evolution as Evolution

@@ -19,7 +19,9 @@ from ._integrators import Leapfrog as Leapfrog
 from ._shared import NOISES as NOISES
 from ._shared import NoiseModel as NoiseModel
 from ._shared import ProblemError as ProblemError
+from ._shared import constant_laws as constant_laws
 from ._shared import unit_scaling as unit_scaling
+from .custom._custom import Custom as Custom
 from .elliptic._domain import Mesh as Mesh
 from .elliptic._domain import Rectangle as Rectangle
 from .elliptic._elliptic import Elliptic as Elliptic

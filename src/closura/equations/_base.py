@@ -171,6 +171,21 @@ class Equation(abc.ABC):
             "numbers, lower dt, or choose Adaptive('kvaerno5') if it is stiff"
         )
 
+    def explain_flat(self, parameter: str) -> str:
+        """What to say and do where the solution changes with a parameter and its derivative is zero."""
+        return (
+            f"the derivative of the solution in {parameter} is zero, though the solution changes with it: something has no derivative, "
+            "like rounding, whole numbers (astype(int)), comparisons, argmin or lax.stop_gradient; interpolate instead"
+        )
+
+    def require_derivatives(self, what: str) -> None:
+        """Raise if there are none."""
+        if "derivatives" not in self.offers:
+            raise ProblemError(
+                f"{what} takes derivatives of the solution, and {self.name!r} has none: write its solve in JAX and leave out "
+                "differentiable=False, which allows more than a fit by a surrogate and forecasts of the fitted systems"
+            )
+
     def fingerprint(self) -> list[float | None]:
         """What the equation gives at places, states and parameters that are the same in every run; None where not finite.
 

@@ -1,5 +1,6 @@
 """Where a solution on a grid is read: nodes near each observation, and their weights."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -65,6 +66,19 @@ def near_on_line(at: np.ndarray, count: int, periodic: bool = False, every: int 
     return node % count if periodic else node, lagrange(at / every - first)
 
 
+def near_between(at: np.ndarray, line: np.ndarray, every: int = 1) -> Near:
+    """The same on a line of any increasing values."""
+    near = np.clip(np.searchsorted(line, at), 1, len(line) - 1)
+    step = line[near] - line[near - 1]
+    nearest = np.where(at - line[near - 1] < line[near] - at, near - 1, near)
+    if np.all(np.abs(at - line[nearest]) < ON_NODE * step):
+        return nearest[..., None], np.ones((*at.shape, 1))
+    coarse = line[::every]
+    first = np.clip(np.searchsorted(coarse, at) - 2, 0, len(coarse) - 4)
+    node = first[..., None] + np.arange(4)
+    return every * node, lagrange(at, coarse[node])
+
+
 def near_on_grid(lines: list[Near], shape: tuple[int, ...]) -> Near:
     """Nodes and weights on a tensor grid, the last axis fastest, from those along each of its axes."""
     node, weight = lines[0]
@@ -72,6 +86,34 @@ def near_on_grid(lines: list[Near], shape: tuple[int, ...]) -> Near:
         node = (node[..., :, None] * count + at[..., None, :]).reshape(*node.shape[:-1], -1)
         weight = (weight[..., :, None] * share[..., None, :]).reshape(*weight.shape[:-1], -1)
     return node, weight
+
+
+def interpolation_error(
+    axes: dict[str, int],
+    near: Callable[[np.ndarray, tuple[int, ...]], Near],
+    data: Observations,
+    fit: np.ndarray,
+    unit: np.ndarray,
+) -> dict[str, float]:
+    """Root mean square over observations, in units of the noise, of reading `fit` (system, quantity, point) by cubic
+    interpolation along each of `axes`, {name: nodes}, where observations lie off the grid; near(places, every) are nodes and
+    weights from every so many-th node.
+
+    The error of a cubic is of fourth order: what reading from every other node differs by is fifteen times that.
+    """
+
+    def read(every: tuple[int, ...]) -> np.ndarray:
+        node, weight = near(data.place, every)
+        system = np.arange(len(fit))[:, None, None]
+        return np.sum(weight * fit[system, data.quantity[..., None], node], axis=-1)
+
+    found, full = {}, read((1,) * len(axes))
+    for axis, (name, count) in enumerate(axes.items()):
+        if count >= 8:
+            coarser = tuple(2 if other == axis else 1 for other in range(len(axes)))
+            apart = ((read(coarser) - full) / 15 / unit)[data.mask]
+            found[name] = float(np.sqrt(np.mean(apart**2)))
+    return found
 
 
 def lagrange(x: np.ndarray, nodes: np.ndarray | None = None) -> np.ndarray:

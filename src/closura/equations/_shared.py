@@ -7,6 +7,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
+import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
@@ -159,13 +160,26 @@ def identity_laws(closures: Mapping[str, ClosureSpec]) -> dict[str, KnownClosure
     return {name: KnownClosure(Known(_first, spec.inputs)) for name, spec in closures.items()}
 
 
-def trace(probe: Callable[..., Any], parameters: int, numbers: int, what: str) -> None:
-    """Trace the user's functions once, probe(theta, *numbers), so that bad shapes fail here and not inside a solver."""
+def constant_laws(closures: Mapping[str, ClosureSpec], sizes: Mapping[str, Any]) -> dict[str, Any]:
+    """Laws of these sizes, whatever their inputs; those without a size as they are."""
+    constant = {
+        n: Known(lambda *x, c=c: jnp.full(jnp.shape(x[0]), c, dtype=float), closures[n].inputs)
+        for n, c in sizes.items()
+    }
+    return {n: constant.get(n, spec).build(jr.key(0), unit_scaling(spec.inputs)) for n, spec in closures.items()}
+
+
+def trace(
+    probe: Callable[..., Any], parameters: int, numbers: int, what: str, shape: tuple[int, ...] | None = None
+) -> None:
+    """Trace the user's functions once, probe(theta, *numbers), so that bad shapes fail here and not inside a solver; with a
+    `shape` also of an array."""
     # Shapes only: making a problem must not start JAX, the number of devices may still be chosen after it.
     number = jax.ShapeDtypeStruct((), jnp.result_type(float))
     theta = jax.ShapeDtypeStruct((parameters,), number.dtype)
     try:
-        jax.eval_shape(probe, theta, *[number] * numbers)
+        arrays = [] if shape is None else [jax.ShapeDtypeStruct(shape, number.dtype)]
+        jax.eval_shape(probe, theta, *[number] * numbers, *arrays)
     except ProblemError:
         raise
     except jax.errors.TracerBoolConversionError as error:

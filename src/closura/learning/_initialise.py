@@ -1,18 +1,17 @@
 """Before the first iteration: is the problem solvable, what are the units of its laws, where do they get called?"""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..data import DataError, Observations
-from ..equations import Equation, ForwardModel, ProblemError, place_names, unit_scaling
-from ..laws import AbstractLaw, Known, KnownLaw, Laws, LawSpec, Range, Scaling, SolverLaws, build
+from ..equations import Equation, ForwardModel, ProblemError, constant_laws, place_names
+from ..laws import AbstractLaw, Range, Scaling, SolverLaws, build
 from ..parameters import System
 from ..population import Effects, Population
 from ._hypergradients import Replay
@@ -90,6 +89,23 @@ def check_physics(forward: ForwardModel, laws: Mapping[str, Any]) -> None:
             "of something that is exactly zero just before: add a small number to it, as in jnp.sqrt(u + 1e-6), or move a "
             "guess or the initial state off zero"
         )
+    if "derivatives" in problem.offers:
+        _check_flat(problem, lambda theta: map(np.asarray, solve(theta, laws)), np.asarray(theta), path, gradient)
+
+
+def _check_flat(
+    problem: Equation,
+    solve: Callable[[Array], Iterable[np.ndarray]],
+    theta: np.ndarray,
+    path: np.ndarray,
+    gradient: np.ndarray,
+) -> None:
+    """Derivatives that are exactly zero must be so because nothing changes: also a way off the guess."""
+    for i in np.flatnonzero(~np.any(gradient, axis=(0, 1))):
+        away = theta + np.sqrt(problem.parameters.mean_variance[i]) * (np.arange(len(theta)) == i)
+        there, moved = solve(jnp.asarray(away, float))
+        if not np.any(there[..., i]) and np.abs(moved - path).max() > 1e-3 * np.abs(path).max():
+            raise ProblemError(problem.explain_flat(problem.parameters.names[i]))
 
 
 def finite_rows(seen: Mapping[str, Any]) -> dict[str, np.ndarray]:
@@ -183,22 +199,11 @@ def _with_constant_laws(
 ) -> tuple[dict[str, Array], Array, dict[str, Array]]:
     """One system with its unknown laws constant: inputs they get, right-hand side, and its change when one grows by one."""
     problem = forward.problem
-    laws = _constant_laws(problem, sizes)
+    laws = constant_laws(problem.closures, sizes)
     states = forward.solution(theta, laws, system)
-    more = {name: _constant_laws(problem, sizes | {name: sizes[name] + 1.0}) for name in sizes}
+    more = {name: constant_laws(problem.closures, sizes | {name: sizes[name] + 1.0}) for name in sizes}
     change = {name: forward.law_effect(theta, laws, more[name], states, system) for name in sizes}
     return forward.law_inputs(theta, laws, system), forward.rhs_values(theta, laws, states, system), change
-
-
-def _constant_laws(problem: Equation, sizes: dict[str, Any]) -> Laws:
-    """Every law of a problem, the unknown ones constant."""
-
-    def one(name: str, spec: LawSpec) -> AbstractLaw:
-        if not spec.trainable:
-            return spec.build(jr.key(0), unit_scaling(spec.inputs))
-        return KnownLaw(Known(lambda *x: jnp.full(jnp.shape(x[0]), sizes[name], dtype=float), spec.inputs))
-
-    return {name: one(name, spec) for name, spec in problem.closures.items()}
 
 
 def rhs_scale_of(problem: Equation, data: Observations) -> float:

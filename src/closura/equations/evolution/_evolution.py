@@ -15,7 +15,7 @@ from ...data import Observations
 from ...laws import Closures, ClosureSpec, bind
 from ...parameters import Parameters, Stated, System, Theta
 from .._base import Draws, Equation, ForwardModel, Systems
-from .._index import Near, ObservationIndex
+from .._index import Near, ObservationIndex, interpolation_error
 from .._initial_value import InitialValueProblem
 from .._integrators import RK4, Integrator, Rhs, State
 from .._observe import Observed
@@ -290,9 +290,11 @@ class Evolution(InitialValueProblem):
         return EvolutionSolver(self, count=max(1, last)), where
 
     def interpolation_error(self, data: Observations, fit: np.ndarray, unit: np.ndarray) -> dict[str, float]:
-        from ._reading import interpolation_error
+        from ._reading import nodes_near
 
-        return interpolation_error(self, data, fit, unit)
+        # On a circle of an odd number of nodes every other one is none.
+        sizes = {name: 0 if wraps and n % 2 else n for name, n, wraps in zip(self.axes, self.shape, self.periodic)}
+        return interpolation_error(sizes, lambda *at: nodes_near(self, *at), data, fit, unit)
 
     def stable_step(self, laws: Closures | None = None, theta: Draws = None, system: Systems = None) -> float:
         """The largest step of RK4 that is stable about the initial state, for these laws and all of these parameters.

@@ -1,0 +1,1 @@
+"""A solver of the user's own."""
