@@ -114,6 +114,18 @@ def test_problem(monkeypatch):
     assert names["bridges"].law_input_names() == {"damping": ("v",), "spring": ("u",), "wind": ("time",)}
 
 
+@exercises("docs/custom.md")
+@pytest.mark.usefixtures("hardly_optimised")
+def test_custom():
+    names, times = run("docs/custom.md"), np.linspace(0.5, 4.0, 5)
+    rows = [pd.DataFrame({"system": k, "time": times, "u": 2 * np.exp(-0.5 * times) + 0.01 * k}) for k in range(2)]
+    small = TINY | {"progress": False, "devices": 1}
+    for name, more in (("tanks", {}), ("boxes", {"network": {"width": 8, "depth": 1, "rank": 4}})):
+        result = closura.fit(names[name], pd.concat(rows), **small, **more)
+        assert np.isfinite(result.posterior["k"].values).all()
+        assert len(result.predict([1.0])) == 2
+
+
 @exercises("docs/extending.md")
 @pytest.mark.usefixtures("hardly_optimised")
 def test_extending(monkeypatch):

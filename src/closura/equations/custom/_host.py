@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import numpy as np
@@ -15,6 +15,7 @@ from ._record import CALLS, thinned
 Calls = dict[str, list[np.ndarray]]
 
 
+@runtime_checkable
 class Asked(Protocol):
     """What of `Custom` matters here."""
 
