@@ -1,0 +1,255 @@
+"""Unknown laws that are sampled: smooth functions, as unsure as data leave them.
+
+    f(x) = finish(raw(x)),      raw = g,  or g made positive and integrated,      g = polynomial + s W     (see `_basis`)
+
+A chain holds coordinates of g and log s^2, as it holds theta. Nothing of the prior depends on the table: where solutions go
+further, a longer table has other coordinates of the same prior.
+"""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import ClassVar, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+
+from ._base import AbstractLaw, LawSpec, Range, Scaling, SolverLaw
+from ._basis import Frame, Smooth, make_frame
+from ._structure import FLAGS, Structure
+from ._table import Axis, Curve, TabulatedLaw
+
+NODES = 33
+ORDER = 3
+# Standard deviations of value, gradient and curvature at the reference, in units of the law and of its input; where a
+# softplus stands between g and the law, less is wide. Mean and standard deviation of log s^2.
+WIDE, LINKED = (3.0, 3.0, 3.0), (2.0, 2.0, 2.0)
+LOG_SIZE = (0.0, 2.0)
+# Beside those of every law (see `_structure`): which exclude each other, and why.
+CONTRADICTIONS = (
+    ("increasing", "decreasing", "no law grows and falls"),
+    ("convex", "concave", "only straight lines are both"),
+    ("increasing", "convex", "both at once are not there yet; choose the one you are surer of"),
+    ("increasing", "concave", "both at once are not there yet; choose the one you are surer of"),
+    ("decreasing", "convex", "both at once are not there yet; choose the one you are surer of"),
+    ("decreasing", "concave", "both at once are not there yet; choose the one you are surer of"),
+    ("decreasing", "dissipative", "a dissipative law grows through the origin"),
+    ("dissipative", "convex", "both at once are not there yet; choose the one you are surer of"),
+    ("dissipative", "concave", "both at once are not there yet; choose the one you are surer of"),
+    ("even", "decreasing", "an even law grows where its mirror image falls"),
+    ("odd", "convex", "an odd law bends both ways"),
+    ("odd", "concave", "an odd law bends both ways"),
+    ("positive", "concave", "a concave law falls below zero somewhere"),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Law(LawSpec):
+    """An unknown smooth law f(x), sampled with everything else: a posterior over functions.
+
+    Structure, each exact in every draw:
+
+    - `odd`: f(-x) = -f(x);  `even`: f(-x) = f(x);  `zero_at_origin`: f(0) = 0;  `at={x: value}`: f(x) = value
+    - `positive`: f > 0;  `increasing`, `decreasing`, `convex`, `concave`
+    - `dissipative`: x f(x) >= 0 (a damper never drives)
+
+    The prior is wide: a parabola, and on it a random function whose third derivative is white noise, of a size that is
+    inferred. Its units are taken from the equation; `unit` (how large the law is, roughly), `scale` (over which distance
+    of its input it changes) and `reference` (where the parabola is stated) say better.
+    """
+
+    inputs: int = 1
+    odd: bool = False
+    even: bool = False
+    zero_at_origin: bool = False
+    positive: bool = False
+    increasing: bool = False
+    decreasing: bool = False
+    convex: bool = False
+    concave: bool = False
+    dissipative: bool = False
+    at: Mapping[float, float] | tuple[tuple[float, float], ...] = ()
+    unit: float | None = None
+    scale: float | None = None
+    reference: float | None = None
+    nodes: int = NODES
+
+    trainable: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        pairs = self.at.items() if isinstance(self.at, Mapping) else self.at
+        object.__setattr__(self, "at", tuple((float(x), float(value)) for x, value in pairs))
+        if self.inputs != 1:
+            raise ValueError(f"Law: inputs={self.inputs}, and a sampled law has one; use cl.MLP(inputs={self.inputs})")
+        if self.nodes < 9 or self.nodes % 2 == 0:
+            raise ValueError(f"Law: nodes={self.nodes} must be odd and at least 9; 33 are good")
+        for name in ("unit", "scale"):
+            value = getattr(self, name)
+            if value is not None and not (math.isfinite(value) and value > 0):
+                raise ValueError(f"Law: {name}={value} must be a positive number")
+        self.structure.check()
+        for one, other, why in CONTRADICTIONS:
+            if getattr(self, one) and getattr(self, other):
+                raise ValueError(f"{one} and {other} contradict each other; choose one: {why}")
+        self._check_points()
+
+    def _check_points(self) -> None:
+        for x, value in self.at:
+            if not (math.isfinite(x) and math.isfinite(value)):
+                raise ValueError(f"Law: at={{{x}: {value}}} must be numbers")
+            if self.positive and value <= 0:
+                raise ValueError(f"Law: a positive law cannot be {value} at {x}")
+            if self.dissipative and (value * x < 0 or (x == 0) != (value == 0)):
+                raise ValueError(f"Law: a dissipative law cannot be {value} at {x}: it has the sign of its input")
+            if self.zero_at_origin and x == 0:
+                raise ValueError("Law: zero_at_origin says what the law is at 0 already; drop it, or 0 from at=")
+            if self.structure.symmetric and x <= 0:
+                raise ValueError(f"Law: the symmetry says what the law is at {x}; give points with a positive input")
+        if self.integrations and len(self.at) + self.structure.shifted + self.odd > 1:
+            raise ValueError("Law: with increasing, decreasing, convex or concave one point can be given at most")
+
+    @property
+    def structure(self) -> Structure:
+        return Structure(self.inputs, **{flag: getattr(self, flag) for flag in FLAGS})
+
+    @property
+    def per_chain(self) -> bool:
+        return True
+
+    @property
+    def integrations(self) -> int:
+        """How often a positive function is integrated to give the law."""
+        return 2 * (self.convex or self.concave) or int(self.increasing or self.decreasing)
+
+    @property
+    def levels(self) -> tuple[int, ...]:
+        """Which constants of integration are free: 0, the value at the reference; 1, the gradient there."""
+        pinned = self.odd or self.structure.shifted or bool(self.at)
+        free = (not pinned, not self.even)
+        return tuple(i for i in range(self.integrations) if free[i])
+
+    def prior(self, scaling: Scaling) -> Smooth:
+        """Of g, in units of the law and its input."""
+        factored, wide = self.structure.factored, LINKED if self.linked else WIDE
+        parity = int(self.even or (self.odd and (factored or self.integrations == 1))) or -int(self.odd)
+        given = dict(self.at) | ({0.0: 0.0} if self.structure.shifted and not self.odd else {})
+        through = {}
+        for x, value in given.items() if not self.integrations else ():
+            z, raw = (x - float(scaling.center[0])) / float(scaling.scale[0]), value / float(scaling.output)
+            raw = raw / (x / float(scaling.scale[0])) if factored and x else raw
+            through[z] = raw + math.log(-math.expm1(-raw)) if self.positive or factored else raw
+        return Smooth(ORDER - self.integrations, wide[self.integrations :], parity, through)
+
+    @property
+    def coordinates(self) -> int:
+        """How many there are, constants of integration included."""
+        even = self.even or (self.odd and (self.structure.factored or self.integrations == 1))
+        orders = range(ORDER - self.integrations)
+        wanted = len(orders)
+        curved = self.nodes - len(orders)
+        if self.structure.symmetric:
+            wanted, curved = sum(i % 2 == (not even) for i in orders), (self.nodes - 1) // 2 - 1
+        through = 0 if self.integrations else len(self.at) + (self.structure.shifted and not self.odd)
+        return len(self.levels) + wanted + curved - through
+
+    @property
+    def linked(self) -> bool:
+        """Does a softplus stand between g and the law?"""
+        return self.positive or self.structure.factored or bool(self.integrations)
+
+    def units(self, scaling: Scaling) -> Scaling:
+        """The reference, and the units of input and law: as stated, else as found from the equation."""
+        origin = self.structure.symmetric or self.zero_at_origin or self.dissipative
+        center = 0.0 if origin else self.at[0][0] if self.integrations and self.at else self.reference
+        stated = (center, self.scale, self.unit)
+        return Scaling(*(old if new is None else jnp.full_like(old, new) for old, new in zip(scaling, stated)))
+
+    def frame(self, range_: Range, scaling: Scaling) -> Frame:
+        """Coordinates on a table that covers a range, and the reference."""
+        center = float(scaling.center[0])
+        low, high = min(float(range_.low[0]), center), max(float(range_.high[0]), center)
+        if self.structure.symmetric:
+            step, left = max(-low, high) * 2 / (self.nodes - 1), (self.nodes - 1) / 2
+        else:
+            step = (high - low) / (self.nodes - 2)
+            left = math.ceil((center - low) / step - 1e-9)
+        axis = Axis(jnp.asarray(step, float), jnp.asarray(left - center / step, float), self.nodes)
+        frame = make_frame(self.prior(scaling), axis, center, float(scaling.scale[0]))
+        return frame.with_levels(len(self.levels))
+
+    def build(self, key: PRNGKeyArray, scaling: Scaling) -> "SmoothLaw":
+        """A law with all coordinates at zero: none at all, where structure allows it."""
+        scaling = self.units(scaling)
+        return SmoothLaw(self, scaling, jnp.zeros(self.coordinates), jnp.asarray(LOG_SIZE[0]))
+
+
+class SmoothLaw(AbstractLaw):
+    """A law as a chain holds it: coordinates of g (and constants of integration before them), and log s^2."""
+
+    spec: Law = eqx.field(static=True)
+    scaling: Scaling
+    coordinates: Float[Array, " coordinate"]
+    log_size: Float[Array, ""]
+
+    def __call__(self, *x: ArrayLike) -> Float[Array, ""]:
+        raise TypeError("a sampled law is called as prepared for a table: law.prepare(frame)(x)")
+
+    def prepare(self, range_: Frame) -> TabulatedLaw:
+        spec, frame = self.spec, range_
+        constants, a = jnp.split(self.coordinates, [len(spec.levels)])
+        node = frame.nodes @ a + frame.offset
+        if not spec.integrations:
+            return TabulatedLaw(spec, Curve((frame.axis,), _cubics(node)), self.scaling)
+        step = frame.axis.step / self.scaling.scale[0]
+        start = jnp.round(frame.axis.offset + self.scaling.center[0] / frame.axis.step).astype(int)
+        cells = _integrated(jax.nn.softplus(node[:, 0]), step, start, spec.integrations)
+        sign = -1.0 if spec.decreasing or spec.concave else 1.0
+        level, gradient = (
+            constants[spec.levels.index(i)] * WIDE[i] if i in spec.levels else jnp.zeros(()) for i in (0, 1)
+        )
+        if spec.at:
+            level = spec.at[0][1] / self.scaling.output
+        z = step * (jnp.arange(len(cells)) - start)
+        line = jnp.stack([level + gradient * z, jnp.full(len(cells), gradient * step)], axis=-1)
+        return TabulatedLaw(spec, Curve((frame.axis,), (sign * cells).at[:, :2].add(line)), self.scaling)
+
+    def log_prior(self, range_: Frame, view: SolverLaw) -> Float[Array, ""]:
+        precision, mean = range_.prior(self.log_size)
+        square = jnp.sum(precision * (self.coordinates - mean) ** 2 - jnp.log(precision))
+        return -0.5 * (square + ((self.log_size - LOG_SIZE[0]) / LOG_SIZE[1]) ** 2)
+
+    @property
+    def weights(self) -> None:
+        return None
+
+    def with_weights(self, weights: PyTree) -> "SmoothLaw":
+        return self
+
+
+def _cubics(node: Float[Array, "node 2"]) -> Float[Array, "cell 4"]:
+    """The cubic of each cell, from values and gradients (in steps) at its ends."""
+    (left, d0), (right, d1) = node[:-1].T, node[1:].T
+    rise = right - left
+    return jnp.stack([left, d0, 3 * rise - 2 * d0 - d1, d0 + d1 - 2 * rise], axis=-1)
+
+
+def _integrated(value: Float[Array, " node"], step: Array, start: Array, times: int) -> Float[Array, "cell 4"]:
+    """A function that is linear between nodes, integrated once or twice from node `start`, exactly: where it is positive
+    the result grows, or bends upwards, to the last bit of every cell."""
+
+    def integral(rise: Array) -> Array:
+        total = jnp.concatenate([jnp.zeros(1), jnp.cumsum(rise)])
+        return total - total[start]
+
+    left, right = step * value[:-1], step * value[1:]
+    first = integral(0.5 * (left + right))
+    if times == 1:
+        return jnp.stack([first[:-1], left, 0.5 * (right - left), jnp.zeros_like(left)], axis=-1)
+    second = integral(step * (first[:-1] + (2 * left + right) / 6))
+    cells = [second[:-1], step * first[:-1], 0.5 * step * left, step * (right - left) / 6]
+    return jnp.stack(cells, axis=-1)
