@@ -1,0 +1,143 @@
+"""What data tell of theta and of the laws at once, to second order: the constants of the moves that change both.
+
+    -log p(theta, phi, a)  ~  1/2 (theta, top, a)^T H (theta, top, a),     top = population means and shared parameters
+
+H is Fisher's information of the data (Gauss-Newton), averaged over chains, and the precision of the prior. Eliminating theta
+and top tells what data say of the law when all else may follow it, and how all else follows.
+"""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Float, PyTree
+
+from ..laws import prepare
+from ._posterior import Posterior
+from ._state import Chains
+
+
+class Information(NamedTuple):
+    """Of the data of all systems, averaged over chains of a group; `score` is the gradient of the log likelihood in a."""
+
+    theta: Float[Array, "group system parameter parameter"]
+    cross: Float[Array, "group system parameter coordinate"]
+    law: Float[Array, "group coordinate coordinate"]
+    score: Float[Array, "group coordinate"]
+
+
+class Elimination(NamedTuple):
+    """What is left of a group's information when theta, population means and shared parameters follow the laws."""
+
+    law: Float[np.ndarray, "coordinate coordinate"]
+    theta: Float[np.ndarray, "system parameter coordinate"]  # d theta_k / d a
+    mean: Float[np.ndarray, "own coordinate"]  # d mu / d a; without rows where there is no population
+    others: Float[np.ndarray, "other coordinate"]  # d (other laws) / d a
+
+
+def coordinates(laws: PyTree) -> dict[str, Array]:
+    """Of the laws that have any, by name."""
+    return {name: law.weights for name, law in laws.items() if law.weights is not None}
+
+
+@eqx.filter_jit
+def information(posterior: Posterior, chains: Chains) -> Information:
+    """At (some) chains of every group; a solve that fails counts for nothing."""
+    groups = chains.theta.shape[0]
+
+    def one_chain(part: tuple[Array, PyTree, PyTree]) -> tuple[Array, ...]:
+        return _of_chain(posterior, *part)
+
+    flat = jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), (chains.theta, chains.law, chains.log_sigma))
+    every = lax.map(one_chain, flat)
+    theta, cross, law, score, sound = (a.reshape(groups, -1, *a.shape[1:]) for a in every)
+    weight = 1 / jnp.maximum(jnp.sum(sound, axis=1), 1.0)  # (group, system)
+    over_systems = jnp.einsum("gcsrq,gs->grq", law, weight), jnp.einsum("gcsr,gs->gr", score, weight)
+    return Information(
+        jnp.einsum("gcspq,gs->gspq", theta, weight), jnp.einsum("gcspr,gs->gspr", cross, weight), *over_systems
+    )
+
+
+def _of_chain(posterior: Posterior, theta: Array, laws: PyTree, log_sigma: Array | None) -> tuple[Array, ...]:
+    """Of each system, and whether its solve was finite."""
+    likelihood, measured = posterior.likelihood, posterior.likelihood.measured
+    start = coordinates(laws)
+    flat, unravel = jax.flatten_util.ravel_pytree(start)
+
+    def predictions(theta: Array, flat: Array) -> Array:
+        own = {name: law.with_weights(unravel(flat).get(name)) for name, law in laws.items()}
+        context = {**posterior.context, **prepare(own, posterior.ranges)}
+        return likelihood.predict(theta[None], context)[0]
+
+    def along_theta(direction: Array) -> tuple[Array, Array]:
+        return jax.jvp(lambda t: predictions(t, flat), (theta,), (jnp.broadcast_to(direction, theta.shape),))
+
+    def along_law(direction: Array) -> Array:
+        return jax.jvp(lambda a: predictions(theta, a), (flat,), (direction,))[1]
+
+    prediction, by_theta = jax.vmap(along_theta, out_axes=(None, 0))(jnp.eye(theta.shape[-1]))
+    by_law = jax.vmap(along_law)(jnp.eye(len(flat)))
+    jacobian = jnp.concatenate([by_theta, by_law])  # (direction, system, observation)
+    sound = jnp.all(jnp.isfinite(jacobian), axis=(0, 2)) & jnp.all(jnp.isfinite(prediction), axis=-1)
+    counted = sound[:, None] & measured.mask
+    scale = measured.scales(None if log_sigma is None else log_sigma[None])
+    scale = scale[0] if scale.ndim == 3 else scale
+    known = jnp.where(counted, prediction, measured.value)
+    _, score = likelihood.noise.log_prob_and_score(measured.value, known, scale)
+    weight = jnp.where(counted, likelihood.noise.weight(measured.value, known, scale), 0.0)
+    score, jacobian = jnp.where(counted, score, 0.0), jnp.where(counted, jacobian, 0.0)
+    square = jnp.einsum("iso,jso,so->sij", jacobian, jacobian, weight)
+    count = theta.shape[-1]
+    pushed = jnp.einsum("rso,so->sr", jacobian[count:], score)
+    return square[:, :count, :count], square[:, :count, count:], square[:, count:, count:], pushed, 1.0 * sound
+
+
+def eliminate(
+    theta: np.ndarray,
+    cross: np.ndarray,
+    law: np.ndarray,
+    population: "Precisions",
+    moved: np.ndarray,
+    law_precision: np.ndarray,
+) -> Elimination:
+    """Of one group, in double precision: all but the coordinates `moved` eliminated. `law_precision` is the prior's, of every
+    coordinate; it counts where these are eliminated, and is left out of the result."""
+    own, held = population.own, population.held
+    means = len(own) if population.mean is not None else 0
+    systems, rest = len(theta), means + len(held)
+    inner = theta[:, own][:, :, own] + population.theta
+    # How theta of a system is bound to what stands above it: its mean, shared parameters, laws.
+    bound = [np.broadcast_to(-population.theta, (systems, means, means))] if means else []
+    bound = np.concatenate([*bound, theta[:, own][:, :, held], cross[:, own]], axis=2)
+    follows = np.linalg.solve(inner, bound)
+    top = np.zeros((rest + law.shape[0],) * 2)
+    if means:
+        top[:means, :means] = systems * population.theta + np.diag(population.mean)
+    top[means:rest, means:rest] = theta[:, held][:, :, held].sum(axis=0) + np.diag(population.shared)
+    top[means:rest, rest:] = cross[:, held].sum(axis=0)
+    top[rest:, means:rest] = top[means:rest, rest:].T
+    top[rest:, rest:] = law
+    top = top - np.einsum("spr,spq->rq", bound, follows)
+    stay = np.flatnonzero(~moved)
+    top[rest + stay, rest + stay] += law_precision[stay]
+    out, kept = np.concatenate([np.arange(rest), rest + stay]), rest + np.flatnonzero(moved)
+    along = -np.linalg.solve(top[np.ix_(out, out)], top[np.ix_(out, kept)])
+    left = top[np.ix_(kept, kept)] + top[np.ix_(kept, out)] @ along
+    shear = np.zeros((systems, theta.shape[1], len(kept)))
+    shear[:, own] = -(follows[:, :, kept] + follows[:, :, out] @ along)
+    shear[:, held] = along[means:rest]
+    return Elimination(0.5 * (left + left.T), shear, along[:means], along[rest:])
+
+
+class Precisions(NamedTuple):
+    """Of the prior: of a system's own parameters given the population, of the population's mean (None where there is none),
+    and of shared parameters; and which parameters are whose."""
+
+    theta: Float[np.ndarray, "own own"]
+    mean: Float[np.ndarray, " own"] | None
+    shared: Float[np.ndarray, " held"]
+    own: np.ndarray
+    held: np.ndarray
