@@ -26,5 +26,7 @@ from ._known import KnownLaw as KnownClosure
 from ._known import KnownLaw as KnownLaw
 from ._mlp import MLP as MLP
 from ._mlp import NetworkLaw as NetworkLaw
+from ._smooth import Law as SampledLaw
+from ._smooth import SmoothLaw as SmoothLaw
 from ._structure import Structure as Structure
 from .export import export_law as export_law

@@ -51,6 +51,10 @@ class LawSpec(abc.ABC):
     def per_chain(self) -> bool:
         return False
 
+    def frame(self, range_: Range, scaling: Scaling) -> PyTree:
+        """What laws are prepared with, for calls within a range: the range itself, by default."""
+        return range_
+
     @abc.abstractmethod
     def build(self, key: PRNGKeyArray, scaling: Scaling) -> "AbstractLaw":
         """One law, as it is before the first iteration. Where every chain has its own, the caller vmaps over keys."""

@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from ._base import Scaling
 from ._table import Axis
 
 SMOOTH_INTERPOLANT = 1e-6  # what a polynomial costs against curvature, where an offset goes through given points
@@ -32,6 +33,7 @@ class Frame(NamedTuple):
     """
 
     axis: Axis
+    scaling: Scaling
     nodes: Float[Array, "node 2 coordinate"]
     offset: Float[Array, "node 2"]
     rigid: Float[Array, " coordinate"]
@@ -108,10 +110,10 @@ def features(prior: Smooth, z: np.ndarray, step: float) -> tuple[np.ndarray, np.
     return np.concatenate([polynomials, curved], axis=-1), np.repeat([False, True], [len(wanted), count])
 
 
-def make_frame(prior: Smooth, axis: Axis, reference: float, scale: float) -> Frame:
-    """Coordinates of g on the nodes of an axis, one of which is the reference; z = (x - reference) / scale."""
+def make_frame(prior: Smooth, axis: Axis, scaling: Scaling) -> Frame:
+    """Coordinates of g on the nodes of an axis, one of which is the center; z = (x - center) / scale."""
     x = np.asarray(axis.step, float) * (np.arange(axis.nodes) - float(axis.offset))
-    z = (x - reference) / scale
+    z = (x - float(scaling.center[0])) / float(scaling.scale[0])
     z[np.argmin(np.abs(z))] = 0.0
     nodes, curved = features(prior, z, float(z[1] - z[0]))
     points = np.array(list(prior.through), float)
@@ -119,7 +121,7 @@ def make_frame(prior: Smooth, axis: Axis, reference: float, scale: float) -> Fra
     # Of the prior of the unconditioned coordinates, basis a + start, what depends on a.
     pulls = [basis.T @ np.where(curved == kind, start, 0.0) for kind in (False, True)]
     made = (nodes @ basis, nodes @ start, 1.0 - flexible, flexible, *pulls)
-    return Frame(axis, *(jnp.asarray(part, float) for part in made))
+    return Frame(axis, scaling, *(jnp.asarray(part, float) for part in made))
 
 
 def _conditioned(rows: np.ndarray, values: np.ndarray, curved: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -171,6 +171,7 @@ class Law(LawSpec):
 
     def frame(self, range_: Range, scaling: Scaling) -> Frame:
         """Coordinates on a table that covers a range, and the reference."""
+        scaling = self.units(scaling)
         center = float(scaling.center[0])
         low, high = min(float(range_.low[0]), center), max(float(range_.high[0]), center)
         if self.structure.symmetric:
@@ -179,20 +180,18 @@ class Law(LawSpec):
             step = (high - low) / (self.nodes - 2)
             left = math.ceil((center - low) / step - 1e-9)
         axis = Axis(jnp.asarray(step, float), jnp.asarray(left - center / step, float), self.nodes)
-        frame = make_frame(self.prior(scaling), axis, center, float(scaling.scale[0]))
+        frame = make_frame(self.prior(scaling), axis, scaling)
         return frame.with_levels(len(self.levels))
 
     def build(self, key: PRNGKeyArray, scaling: Scaling) -> "SmoothLaw":
         """A law with all coordinates at zero: none at all, where structure allows it."""
-        scaling = self.units(scaling)
-        return SmoothLaw(self, scaling, jnp.zeros(self.coordinates), jnp.asarray(LOG_SIZE[0]))
+        return SmoothLaw(self, jnp.zeros(self.coordinates), jnp.asarray(LOG_SIZE[0], float))
 
 
 class SmoothLaw(AbstractLaw):
     """A law as a chain holds it: coordinates of g (and constants of integration before them), and log s^2."""
 
     spec: Law = eqx.field(static=True)
-    scaling: Scaling
     coordinates: Float[Array, " coordinate"]
     log_size: Float[Array, ""]
 
@@ -204,19 +203,19 @@ class SmoothLaw(AbstractLaw):
         constants, a = jnp.split(self.coordinates, [len(spec.levels)])
         node = frame.nodes @ a + frame.offset
         if not spec.integrations:
-            return TabulatedLaw(spec, Curve((frame.axis,), _cubics(node)), self.scaling)
-        step = frame.axis.step / self.scaling.scale[0]
-        start = jnp.round(frame.axis.offset + self.scaling.center[0] / frame.axis.step).astype(int)
+            return TabulatedLaw(spec, Curve((frame.axis,), _cubics(node)), frame.scaling)
+        step = frame.axis.step / frame.scaling.scale[0]
+        start = jnp.round(frame.axis.offset + frame.scaling.center[0] / frame.axis.step).astype(int)
         cells = _integrated(jax.nn.softplus(node[:, 0]), step, start, spec.integrations)
         sign = -1.0 if spec.decreasing or spec.concave else 1.0
         level, gradient = (
             constants[spec.levels.index(i)] * WIDE[i] if i in spec.levels else jnp.zeros(()) for i in (0, 1)
         )
         if spec.at:
-            level = spec.at[0][1] / self.scaling.output
+            level = spec.at[0][1] / frame.scaling.output
         z = step * (jnp.arange(len(cells)) - start)
         line = jnp.stack([level + gradient * z, jnp.full(len(cells), gradient * step)], axis=-1)
-        return TabulatedLaw(spec, Curve((frame.axis,), (sign * cells).at[:, :2].add(line)), self.scaling)
+        return TabulatedLaw(spec, Curve((frame.axis,), (sign * cells).at[:, :2].add(line)), frame.scaling)
 
     def log_prior(self, range_: Frame, view: SolverLaw) -> Float[Array, ""]:
         precision, mean = range_.prior(self.log_size)
@@ -224,11 +223,11 @@ class SmoothLaw(AbstractLaw):
         return -0.5 * (square + ((self.log_size - LOG_SIZE[0]) / LOG_SIZE[1]) ** 2)
 
     @property
-    def weights(self) -> None:
-        return None
+    def weights(self) -> Float[Array, " coordinate"]:
+        return self.coordinates
 
     def with_weights(self, weights: PyTree) -> "SmoothLaw":
-        return self
+        return eqx.tree_at(lambda law: law.coordinates, self, weights)
 
 
 def _cubics(node: Float[Array, "node 2"]) -> Float[Array, "cell 4"]:

@@ -179,7 +179,7 @@ def start_laws(
         scalings[name] = Scaling(*(jnp.asarray(x, float) for x in numbers))
 
     built = eqx.filter_jit(lambda key, scalings: build(specs, key, scalings, chains))(key, scalings)
-    return built, {name: table_range(x) for name, x in inputs.items()}
+    return built, {name: specs[name].frame(table_range(x), scalings[name]) for name, x in inputs.items()}
 
 
 def start_surrogate(

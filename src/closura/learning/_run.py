@@ -96,7 +96,7 @@ class Run:
         laws, ranges = start_laws(
             target.forward, chains.theta[:, 0], key_laws, rhs_scale_of(problem, data), chains.theta.shape[:2]
         )
-        check_physics(target.forward, first_of(laws, 2))
+        check_physics(target.forward, views_of(first_of(laws, 2), ranges))
         own = {name: law for name, law in laws.items() if law.spec.per_chain}
         laws = {name: law for name, law in laws.items() if name not in own}
         if own and seen.forward.approximate:

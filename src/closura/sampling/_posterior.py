@@ -102,6 +102,9 @@ class Posterior(eqx.Module):
             total = total + jax.vmap(jax.vmap(self.population.log_hyperprior))(chains.phi)
         if self.noise is not None:
             total = total + self.noise.log_prior(chains.log_sigma)
+        for name, law in (chains.law or {}).items() if self.law_axes == 1 else ():
+            frame = self.ranges[name]
+            total = total + jax.vmap(jax.vmap(lambda law, frame=frame: law.log_prior(frame, None)))(law)
         return total
 
     def _over_chains(self, function: Callable[..., PyTree], context: PyTree, chains: Chains) -> PyTree:

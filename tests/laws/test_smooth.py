@@ -1,0 +1,163 @@
+"""Sampled laws: their prior against closed forms, their structure in every draw."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from closura.laws import Range, SampledLaw, Scaling
+from closura.laws._basis import Smooth, covariance, make_frame
+from closura.laws._table import Axis
+
+RANGE = Range(jnp.array([-3.0]), jnp.array([5.0]))
+SCALING = Scaling(jnp.array([1.0]), jnp.array([2.0]), jnp.asarray(4.0))
+STRUCTURES = [
+    {},
+    {"odd": True},
+    {"even": True},
+    {"zero_at_origin": True},
+    {"positive": True},
+    {"increasing": True},
+    {"decreasing": True},
+    {"convex": True},
+    {"concave": True},
+    {"dissipative": True},
+    {"dissipative": True, "odd": True},
+    {"dissipative": True, "increasing": True},
+    {"increasing": True, "odd": True},
+    {"even": True, "convex": True},
+    {"even": True, "positive": True},
+    {"positive": True, "decreasing": True},
+    {"at": {0.0: 1.0, 2.0: 3.0}},
+    {"at": {1.5: 2.0}, "increasing": True},
+    {"at": {1.5: 2.0}, "convex": True},
+    {"at": {1.5: 2.0}, "positive": True},
+    {"at": {1.0: 2.0}, "odd": True},
+    {"at": {1.0: 2.0}, "dissipative": True},
+]
+
+
+def drawn(spec, frame, seed, log_size=0.5):
+    """A law of the prior."""
+    precision, mean = frame.prior(jnp.asarray(log_size))
+    normal = np.random.default_rng(seed).normal(size=precision.shape)
+    law = spec.build(jax.random.key(0), SCALING)
+    return law.with_weights(mean + normal / jnp.sqrt(precision))
+
+
+@pytest.mark.parametrize("order", [1, 2, 3])
+def test_the_covariance_is_that_of_integrated_noise(order):
+    z, other, step = np.array([-0.7, 0.3, 1.2]), np.array([1.1, -0.2, 0.8]), 1e-4
+    noise = np.arange(step / 2, 2, step)
+
+    def response(z):
+        far = np.abs(z)[:, None] - noise
+        return np.where(far > 0, np.maximum(far, 0.0) ** (order - 1), 0.0) / math.factorial(order - 1)
+
+    same_side = np.sign(z)[:, None] == np.sign(other)
+    np.testing.assert_allclose(covariance(z, other, order), step * response(z) @ response(other).T * same_side, atol=1e-4)
+    if order > 1:
+        small = 1e-5
+        difference = (covariance(z + small, other, order) - covariance(z - small, other, order)) / (2 * small)
+        np.testing.assert_allclose(covariance(z, other, order, derivative=1), difference, atol=1e-8)
+
+
+def test_the_prior_of_node_values_is_the_process(float64):
+    axis = Axis(jnp.asarray(0.5), jnp.asarray(16.0), 33)
+    frame = make_frame(Smooth(3, (3.0, 2.0, 1.0), 0, {}), axis, Scaling(jnp.zeros(1), jnp.array([4.0]), jnp.ones(())))
+    z = np.asarray(axis.points()) / 4
+    precision, _ = frame.prior(jnp.log(0.3))
+    value = np.asarray(frame.nodes[:, 0])
+    exact = 0.3 * covariance(z, z, 3) + 9 + 4 * np.outer(z, z) + np.outer(z**2, z**2) / 4
+    np.testing.assert_allclose(value / np.asarray(precision) @ value.T, exact, atol=1e-6)
+
+
+def test_given_points_condition_the_prior(float64):
+    """Against conditioning of the joint normal, at a size that is not the one coordinates are made for."""
+    axis = Axis(jnp.asarray(0.5), jnp.asarray(16.0), 33)
+    scaling = Scaling(jnp.zeros(1), jnp.array([4.0]), jnp.ones(()))
+    plain = make_frame(Smooth(3, (3.0, 3.0, 3.0), 0, {}), axis, scaling)
+    z = np.asarray(axis.points()) / 4
+    points = {float(z[20]): 1.0, float(z[9]): 2.0}
+    frame = make_frame(Smooth(3, (3.0, 3.0, 3.0), 0, points), axis, scaling)
+    log_size = jnp.log(0.25)
+    precision, mean = frame.prior(log_size)
+    value, offset = np.asarray(frame.nodes[:, 0]), np.asarray(frame.offset[:, 0])
+    free = np.asarray(plain.nodes[:, 0])
+    joint = free / np.asarray(plain.prior(log_size)[0]) @ free.T
+    at = [20, 9]
+    gain = joint[:, at] @ np.linalg.inv(joint[np.ix_(at, at)])
+    np.testing.assert_allclose(value @ np.asarray(mean) + offset, gain @ [1.0, 2.0], atol=1e-9)
+    np.testing.assert_allclose(value / np.asarray(precision) @ value.T, joint - gain @ joint[at], atol=1e-8)
+
+
+@pytest.mark.parametrize("structure", STRUCTURES, ids=str)
+def test_structure_holds_in_every_draw(structure):
+    spec = SampledLaw(**structure)
+    frame = spec.frame(RANGE, SCALING)
+    x = np.sort(np.random.default_rng(1).uniform(-8, 10, 10_000)).astype(np.float32)
+    even = np.linspace(-8, 10, 200, dtype=np.float32)
+    for seed in range(5):
+        law = drawn(spec, frame, seed)
+        assert law.weights.shape == frame.rigid.shape
+        view = jax.jit(jax.vmap(law.prepare(frame)))
+        f, mirrored = np.asarray(view(x)), np.asarray(view(-x))
+        rounding = 1e-6 * np.abs(f).max()
+        holds = {
+            "odd": np.array_equal(f, -mirrored),
+            "even": np.array_equal(f, mirrored),
+            "zero_at_origin": float(law.prepare(frame)(0.0)) == 0.0,
+            "positive": np.all(f > 0),
+            "increasing": np.all(np.diff(f) >= -rounding),
+            "decreasing": np.all(np.diff(f) <= rounding),
+            "convex": np.all(np.diff(np.asarray(view(even)), 2) >= -4 * rounding),
+            "concave": np.all(np.diff(np.asarray(view(even)), 2) <= 4 * rounding),
+            "dissipative": np.all(x * f >= 0),
+            "at": all(np.isclose(float(law.prepare(frame)(at)), to, rtol=1e-5) for at, to in spec.at),
+        }
+        assert all(holds[name] for name in structure), {name: holds[name] for name in structure}
+
+
+def test_coordinates_move_the_law_linearly_where_nothing_bends_it():
+    spec = SampledLaw()
+    frame = spec.frame(RANGE, SCALING)
+    one, other = drawn(spec, frame, 0), drawn(spec, frame, 1)
+    x = jnp.linspace(-5, 7, 50)
+    both = one.with_weights(0.3 * one.weights + 0.7 * other.weights)
+    f, g, mixed = (np.asarray(jax.vmap(law.prepare(frame))(x)) for law in (one, other, both))
+    np.testing.assert_allclose(mixed, 0.3 * f + 0.7 * g, rtol=1e-4, atol=1e-4)
+
+
+def test_the_prior_does_not_depend_on_the_table(float64):
+    """The same law has the same prior variance on a short table and on a long one, wherever both cover it."""
+    spec, x = SampledLaw(), jnp.linspace(-1.0, 3.0, 9)
+    sds = []
+    for reach in (1.0, 1.7):
+        frame = spec.frame(Range(reach * RANGE.low, reach * RANGE.high), SCALING)
+        precision, _ = frame.prior(jnp.asarray(0.5))
+        law = spec.build(jax.random.key(0), SCALING)
+        values = jax.vmap(lambda a: jax.vmap(law.with_weights(a).prepare(frame))(x))(jnp.eye(len(precision)))
+        sds.append(np.sqrt(np.asarray(jnp.sum(values**2 / precision[:, None], axis=0))))
+    np.testing.assert_allclose(sds[0], sds[1], rtol=0.01)
+
+
+@pytest.mark.parametrize(
+    ("structure", "words"),
+    [
+        ({"odd": True, "positive": True}, "odd and positive contradict"),
+        ({"increasing": True, "decreasing": True}, "no law grows and falls"),
+        ({"positive": True, "at": {1.0: -2.0}}, "cannot be -2"),
+        ({"dissipative": True, "at": {1.0: -2.0}}, "the sign of its input"),
+        ({"odd": True, "at": {-1.0: 2.0}}, "positive input"),
+        ({"increasing": True, "at": {1.0: 2.0, 3.0: 4.0}}, "one point"),
+        ({"inputs": 3}, "cl.MLP"),
+        ({"nodes": 10}, "odd"),
+        ({"unit": 0.0}, "positive number"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_is_refused(structure, words):
+    with pytest.raises(ValueError, match=words):
+        SampledLaw(**structure)
