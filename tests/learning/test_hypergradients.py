@@ -10,8 +10,7 @@ import pytest
 from closura import MLP
 from closura.forward.surrogates._frame import Draw, Frame
 from closura.laws import prepare
-from closura.learning import Run
-from closura.learning import _hypergradients as _bilevel
+from closura.learning import Run, _hypergradients as _bilevel
 from closura.learning._hypergradients import AXIS, Bilevel
 from closura.learning._settings import make_settings
 from closura.learning._setup import _members, neighbours

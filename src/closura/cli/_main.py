@@ -15,8 +15,7 @@ import jax
 import typer
 
 from .._check import check as check_fleet
-from .._fit import fit as fit_fleet
-from .._fit import use_cores
+from .._fit import fit as fit_fleet, use_cores
 from ..data import DataError
 from ..equations import ProblemError
 from ..laws import LawError

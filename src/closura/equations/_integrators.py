@@ -12,9 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ._stiff import Rhs as Rhs
-from ._stiff import State as State
-from ._stiff import flagged, read_flagged
+from ._stiff import Rhs as Rhs, State as State, flagged, read_flagged
 
 
 def _move(y: State, *steps: tuple[float, State]) -> State:

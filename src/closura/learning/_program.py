@@ -6,8 +6,7 @@ from typing import Any
 
 import equinox as eqx
 import jax
-from jax.sharding import Mesh
-from jax.sharding import PartitionSpec as Spec
+from jax.sharding import Mesh, PartitionSpec as Spec
 
 from ._hypergradients import AXIS
 from ._setup import Setup, State
