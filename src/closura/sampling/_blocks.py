@@ -3,7 +3,8 @@
 Each kind of block cuts the chains' state into positions (group, chain, block, dim), and puts moved ones back.
 """
 
-from typing import Any, ClassVar, Protocol, runtime_checkable
+import abc
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -20,42 +21,42 @@ Position = Float[Array, "group chain block dim"]
 PerBlock = Float[Array, "group chain block"]
 
 
-@runtime_checkable
-class Blocks(Protocol):
+class Blocks(eqx.Module):
     """A way to cut the chains' state into blocks that are independent given the rest."""
 
     name: ClassVar[str]
     moves: ClassVar[tuple[str, ...]]
 
     @property
+    @abc.abstractmethod
     def preconditioner(self) -> Preconditioner: ...
 
+    @abc.abstractmethod
     def split(self, chains: Chains) -> Position: ...
 
+    @abc.abstractmethod
     def join(self, chains: Chains, position: Position) -> Chains:
         """The chains with these positions; their cache is that of where they were."""
-        ...
 
+    @abc.abstractmethod
     def reduce(self, value: Float[Array, "group chain system"]) -> PerBlock:
         """Log densities of systems to those of blocks."""
-        ...
 
+    @abc.abstractmethod
     def log_prior(self, chains: Chains, posterior: Target) -> tuple[PerBlock, Position]: ...
 
-    def gradient(self, score: Float[Array, "group chain system parameter"]) -> Position:
-        """The gradient of the likelihood, in the blocks' own numbers."""
-        ...
-
-    def choose(self, accept: Bool[Array, "group chain block"], new: Chains, old: Chains) -> Chains: ...
+    def choose(self, accept: Bool[Array, "group chain block"], new: Chains, old: Chains) -> Chains:
+        moved = choose_fields(accept, new, old, ("theta", "cache"))
+        return choose_fields(accept[..., 0], new, moved, ("phi",)) if "phi" in self.moves else moved
 
 
-class SystemBlocks(eqx.Module):
+class SystemBlocks(Blocks):
     """A block is a system. Where parameters are `shared`, only those of its own move."""
 
     shared: tuple[bool, ...] | None = eqx.field(static=True, default=None)
 
-    name: ClassVar[str] = "theta"
-    moves: ClassVar[tuple[str, ...]] = ("theta",)
+    name = "theta"
+    moves = ("theta",)
 
     @property
     def preconditioner(self) -> Preconditioner:
@@ -73,27 +74,21 @@ class SystemBlocks(eqx.Module):
     def log_prior(self, chains: Chains, posterior: Target) -> tuple[Array, Array]:
         return posterior.log_prior(chains)
 
-    def gradient(self, score: Array) -> Array:
-        return score
 
-    def choose(self, accept: Array, new: Chains, old: Chains) -> Chains:
-        return choose_fields(accept, new, old, ("theta", "cache"))
-
-
-class SharedBlock(eqx.Module):
+class SharedBlock(Blocks):
     """One block of all systems: what they share moves in all of them at once, their own parameters go along."""
 
     shared: tuple[bool, ...] = eqx.field(static=True)
 
-    name: ClassVar[str] = "shared"
-    moves: ClassVar[tuple[str, ...]] = ("theta",)
+    name = "shared"
+    moves = ("theta",)
 
     @property
     def preconditioner(self) -> Preconditioner:
         return SharedJoint(self.shared)
 
     def split(self, chains: Chains) -> Position:
-        return _flat(chains.theta)
+        return chains.theta.reshape(*chains.theta.shape[:2], 1, -1)
 
     def join(self, chains: Chains, position: Position) -> Chains:
         theta = position.reshape(*position.shape[:2], -1, len(self.shared))
@@ -105,24 +100,18 @@ class SharedBlock(eqx.Module):
 
     def log_prior(self, chains: Chains, posterior: Target) -> tuple[Array, Array]:
         value, gradient = posterior.log_prior(chains)
-        return self.reduce(value), _flat(gradient)
-
-    def gradient(self, score: Array) -> Array:
-        return _flat(score)
-
-    def choose(self, accept: Array, new: Chains, old: Chains) -> Chains:
-        return choose_fields(accept, new, old, ("theta", "cache"))
+        return self.reduce(value), self.split(chains._replace(theta=gradient))
 
 
-class JointBlock(eqx.Module):
+class JointBlock(Blocks):
     """One block: theta of all systems, mu and log tau in one vector of K P + 2 P numbers, as published."""
 
     systems: int = eqx.field(static=True)
     parameters: int = eqx.field(static=True)
     hierarchical: bool = eqx.field(static=True, default=True)
 
-    name: ClassVar[str] = "joint"
-    moves: ClassVar[tuple[str, ...]] = ("theta", "phi")
+    name = "joint"
+    moves = ("theta", "phi")
 
     @staticmethod
     def dimension(systems: int, parameters: int, hierarchical: bool) -> int:
@@ -143,25 +132,17 @@ class JointBlock(eqx.Module):
     def reduce(self, value: Array) -> Array:
         return jnp.sum(value, axis=-1, keepdims=True)
 
-    def log_prior(self, chains: Chains, posterior: Any) -> tuple[Array, Array]:
+    def log_prior(self, chains: Chains, posterior: Target) -> tuple[Array, Array]:
         def log_joint(flat: Array) -> Array:
             theta, phi = self._parts(flat)
-            above = posterior.population.log_hyperprior(phi)
-            return jnp.sum(posterior.population.log_prior(theta, phi)[0]) + above
+            log_hyperprior = posterior.population.log_hyperprior(phi)
+            return jnp.sum(posterior.population.log_prior(theta, phi)[0]) + log_hyperprior
 
         flat = self.split(chains)[:, :, 0]
         value, gradient = jax.vmap(jax.vmap(jax.value_and_grad(log_joint)))(flat)
         return value[..., None], gradient[:, :, None]
 
-    def gradient(self, score: Array) -> Array:
-        above = jnp.zeros((*score.shape[:2], 2 * self.parameters * self.hierarchical))
-        return jnp.concatenate([score.reshape(*score.shape[:2], -1), above], axis=-1)[:, :, None]
-
-    def choose(self, accept: Array, new: Chains, old: Chains) -> Chains:
-        moved = choose_fields(accept, new, old, ("theta", "cache"))
-        return choose_fields(accept[..., 0], new, moved, ("phi",))
-
-    def _parts(self, flat: Array) -> tuple[Array, Any]:
+    def _parts(self, flat: Array) -> tuple[Array, Phi | tuple[()]]:
         own = self.systems * self.parameters
         theta = flat[..., :own].reshape(*flat.shape[:-1], self.systems, self.parameters)
         if not self.hierarchical:
@@ -175,8 +156,6 @@ def log_density(blocks: Blocks, chains: Chains, posterior: Target) -> tuple[PerB
     loglik, score = posterior.loglik_and_grad(chains)
     log_prior, gradient = blocks.log_prior(chains, posterior)
     value = posterior.temperature * blocks.reduce(loglik) + log_prior
-    return value, posterior.temperature * blocks.gradient(score) + gradient
-
-
-def _flat(theta: Float[Array, "group chain system parameter"]) -> Position:
-    return theta.reshape(*theta.shape[:2], 1, -1)
+    # The likelihood does not depend on phi.
+    score = blocks.split(chains._replace(theta=score, phi=jax.tree.map(jnp.zeros_like, chains.phi)))
+    return value, posterior.temperature * score + gradient

@@ -66,9 +66,8 @@ class Mala(Kernel):
         return MalaTuning(log_step, self.blocks.preconditioner.identity(position))
 
     def step(self, keys: GroupKeys, chains: Chains, tuning: MalaTuning, posterior: Target) -> tuple[Chains, Info]:
-        preconditioner = self.blocks.preconditioner
-        position = self.blocks.split(chains)
-        random = randomness(keys, (*position.shape[:3], preconditioner.directions(position.shape[-1])))
+        preconditioner, position = self.blocks.preconditioner, self.blocks.split(chains)
+        random = randomness(keys, (*position.shape[:3], tuning.factor.shape[-1]))
 
         def move(random: Randomness, moving: Chains, factor: Array) -> tuple[Chains, Info]:
             return self._move(random, moving, MalaTuning(tuning.log_step, factor), posterior)

@@ -15,9 +15,6 @@ SMALLEST = 1e-35  # variances of parameters in any units are larger, float32 can
 class FullBlock(NamedTuple):
     """Proposes in all directions, by the covariance of the block."""
 
-    def directions(self, dim: int) -> int:
-        return dim
-
     def factor(self, position: Float[Array, "group chain block dim"], shrink: bool = True) -> Array:
         return cholesky(ensemble_covariance(position, shrink))
 
@@ -30,9 +27,6 @@ class OwnGivenShared(NamedTuple):
     """Proposes those parameters of a system that are its own, by their covariance given the shared ones."""
 
     shared: tuple[bool, ...]
-
-    def directions(self, dim: int) -> int:
-        return dim
 
     def factor(self, position: Float[Array, "group chain block dim"], shrink: bool = True) -> Array:
         # With the shared ones first, a Cholesky factor's last rows and columns are of the others given them.
@@ -56,9 +50,6 @@ class SharedJoint(NamedTuple):
     """
 
     shared: tuple[bool, ...]
-
-    def directions(self, dim: int) -> int:
-        return sum(self.shared)
 
     def factor(self, position: Float[Array, "group chain 1 dim"], shrink: bool = True) -> Array:
         chains, dim = position.shape[1], position.shape[-1]
