@@ -1,6 +1,5 @@
 """Closure learning interleaved with sampling: settings, compiled loops, the run."""
 
-from ._hypergradients import AXIS as AXIS, begin as begin
 from ._program import DRAWS as DRAWS, SAME as SAME, STATE as STATE, Program as Program
 from ._progress import cores as cores, drive as drive
 from ._run import Run as Run
@@ -14,5 +13,12 @@ from ._settings import (
     make_settings as make_settings,
     unknown as unknown,
 )
-from ._setup import Draws as Draws, Schedule as Schedule, Setup as Setup, State as State
+from ._setup import (
+    AXIS as AXIS,
+    Draws as Draws,
+    Schedule as Schedule,
+    Setup as Setup,
+    State as State,
+    begin as begin,
+)
 from .algorithm import learn as learn, sample as sample

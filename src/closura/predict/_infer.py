@@ -98,14 +98,13 @@ def infer(
     keep = Program(sample, setup, mesh, (STATE, SAME, SAME, SAME), (STATE, DRAWS, SAME))
     for chunk in range(effort.temper + effort.blend):
         state, _ = warm_up(state, _annealed(effort, chunk))
-    state = _tuned(setup, state, state.chains)
+    state = setup.tuned(state, state.chains)
     for chunk in range(effort.settle + effort.tune):
         state, draws, _ = keep(
             state, jnp.asarray(False), _at_rest(1.0 / (1 + max(0, chunk - effort.settle))), _leaps(setup)
         )
         if chunk < effort.settle:
-            pooled = jax.tree.map(lambda a: jnp.moveaxis(a, 0, 1).reshape(a.shape[1], -1, *a.shape[3:]), draws)
-            state = _tuned(setup, state, state.chains._replace(**pooled._asdict()))
+            state = setup.tuned(state, draws.pooled(state.chains))
     kept: list[Draws] = []
     while True:
         for _ in range(effort.keep):
@@ -152,24 +151,17 @@ def _begin(
     return setup, state._replace(chains=chains, tuning=init_all(sweep, chains))
 
 
-def _tuned(setup: Setup, state: State, draws: Chains) -> State:
-    return state._replace(tuning={k.name: k.tune(state.tuning[k.name], draws) for k in setup.sweep})
-
-
 def _annealed(effort: Effort, chunk: int) -> Schedule:
     """First the likelihood comes in, then the population."""
     now = chunk + np.arange(1, 1 + CHUNK) / CHUNK
     temperature = FIRST_TEMPERATURE ** (1 - np.minimum(1.0, now / effort.temper))
     weight = np.clip((now - effort.temper) / effort.blend, 0.0, 1.0)
-    none = np.zeros(CHUNK)
-    columns = (temperature, np.full(CHUNK, 0.15), none, none, weight)
-    return Schedule(*(jnp.asarray(column, float) for column in columns))
+    return Schedule.over(CHUNK, temperature=temperature, adaptation=0.15, prior_weight=weight)
 
 
 def _at_rest(rate: float) -> Schedule:
     """The posterior itself, step sizes adapted at a part of their rate."""
-    ones = jnp.ones(CHUNK)
-    return Schedule(ones, 0.15 * rate * ones, 0 * ones, 0 * ones, ones)
+    return Schedule.over(CHUNK, adaptation=0.15 * rate)
 
 
 def _leaps(setup: Setup) -> Int[Array, " draw"]:
