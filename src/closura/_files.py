@@ -5,7 +5,6 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 PARTIAL = ".partial"
 
@@ -13,7 +12,7 @@ PARTIAL = ".partial"
 class FolderError(OSError):
     """The run cannot be stored there; the message says why and what to do. `result` is what could not be stored."""
 
-    result: Any = None
+    result: object = None
 
 
 def write_whole(
