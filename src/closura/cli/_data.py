@@ -1,6 +1,7 @@
 """What a command works on: a problem, its data, and the truth where data are synthetic."""
 
 import dataclasses
+import difflib
 import json
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,9 +12,9 @@ import pandas as pd
 from ..data import DataError, Observations, read_table
 from ..diagnose import Truth
 from ..equations import Equation, ProblemError, align
-from ..problems import BuiltIn
+from ..problems import BUILT_IN, BuiltIn
 from ..runs import FolderError, write_whole
-from ._options import Context, UsageError, built_in
+from ._options import Context, UsageError
 from ._problem_file import from_file
 
 SIMULATED = ("data.csv", "truth.csv", "truth.json")
@@ -25,6 +26,16 @@ class Task(NamedTuple):
     truth: Truth | None
     context: dict[str, Any]
     notes: list[str]
+
+
+def built_in(name: str, or_file: bool = True) -> BuiltIn:
+    """A problem that ships with closura."""
+    if name in BUILT_IN:
+        return BUILT_IN[name]
+    near = difflib.get_close_matches(name.lower().replace("_", "-"), BUILT_IN, n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    file = "; or give a file ending in .py" if or_file else ""
+    raise UsageError(f"unknown problem {name!r}; {hint}built-in problems: {', '.join(BUILT_IN)}{file}")
 
 
 def load_task(context: Context, resumed: Path | None = None) -> Task:

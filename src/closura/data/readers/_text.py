@@ -6,13 +6,11 @@ import csv
 import io
 import re
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from .._cells import DECIMAL_COMMA, DECIMAL_POINT, DataError
-from .._long_table import LongTable, Names, fix_header
+from .._long_table import DECIMAL_COMMA, DECIMAL_POINT, DataError, LongTable, Names, fix_header
 
 BIG = 20e6  # bytes; above, a file of numbers is read without looking at each cell
 _BLANK = " \t\r\n,;"
@@ -46,9 +44,11 @@ def _careful(text: str, source: str, axes: Names) -> LongTable:
         raise DataError(
             f"{source}: line {remark} names the columns, but begins with #, which makes it a remark. Remove the #"
         )
-    options: dict[str, Any] = {"header": None, "dtype": str, "na_filter": False, "skip_blank_lines": False}
+    file = io.StringIO(text)
     try:  # header=None: the first line fixes the number of cells, so that a longer one is an error
-        cells = pd.read_csv(io.StringIO(text), sep=sep, skiprows=skip, **options)
+        cells = pd.read_csv(
+            file, sep=sep, skiprows=skip, header=None, dtype=str, na_filter=False, skip_blank_lines=False
+        )
     except pd.errors.ParserError as error:
         what = re.sub(r"row (\d+)", lambda m: f"line {int(m[1]) + 1}", str(error).split(": ")[-1].strip())
         fix = "Write 1.5, not 1,5; put text with commas in quotes, and close them; end no line with a comma"
