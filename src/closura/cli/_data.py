@@ -24,7 +24,7 @@ class Task(NamedTuple):
     problem: Equation
     data: Observations
     truth: Truth | None
-    context: dict[str, Any]
+    context: dict[str, object]
     notes: list[str]
 
 
@@ -102,18 +102,16 @@ def _measured(context: Context, problem: Equation, known: BuiltIn | None, resume
     if folder is not None and not (folder / "data.csv").is_file():
         raise DataError(f"{folder} holds no data.csv; name a table, or a folder made by `closura simulate`")
     table = path if folder is None else folder / "data.csv"
-    # The copy in a run folder is plain text, and its dates are numbers already.
-    options: dict[str, Any] = {"axes": problem.axes, "allow_duplicates": context.allow_duplicates}
-    options |= {} if resumed else {"time_unit": context.time_unit, "sheet": context.sheet}
-    inputs = context.inputs and Path(context.inputs).expanduser().absolute()
+    inputs = Path(context.inputs).expanduser().absolute() if context.inputs and not resumed else None
     if folder is not None and (folder / "inputs.csv").is_file():
         inputs = folder / "inputs.csv"
-    elif resumed:
-        inputs = None
-    _, data = align(problem, read_table(table, inputs=inputs, **options))
+    # The copy in a run folder is plain text, and its dates are numbers already.
+    unit, sheet = (None, None) if resumed else (context.time_unit, context.sheet)
+    duplicates = context.allow_duplicates
+    read = read_table(table, axes=problem.axes, allow_duplicates=duplicates, time_unit=unit, sheet=sheet, inputs=inputs)
+    _, data = align(problem, read)
     context = context.model_copy(update={"data": str(path), "inputs": inputs and str(inputs)})
-    notes = list(data.notes)
-    truth = None
+    notes, truth = list(data.notes), None
     if folder is not None and (folder / "truth.csv").is_file():
         facts = _read_facts(folder / "truth.json")
         context = context.model_copy(update={"data_seed": facts.get("data_seed", context.data_seed)})
@@ -139,7 +137,7 @@ def _read_truth(path: Path, problem: Equation, data: Observations) -> np.ndarray
     return np.asarray(problem.parameters.to_theta(physical), float)
 
 
-def _read_facts(path: Path) -> dict[str, Any]:
+def _read_facts(path: Path) -> dict[str, object]:
     try:
         facts = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError):

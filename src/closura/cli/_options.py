@@ -45,21 +45,20 @@ class Context(BaseModel):
         return [name for name in names if name != "none"] if isinstance(names, list) else names
 
 
-def _option(name: str, kind: object, help: str, *flags: str, default: object = None, **more: str) -> Parameter:
+def _option(
+    name: str, kind: object, help: str, *flags: str, default: object = None, metavar: str | None = None
+) -> Parameter:
     if kind is bool and not flags:
         flags = (f"--{name.replace('_', '-')}",)  # no --no-...
-    told = typer.Option(default, *flags, help=help, **more)
+    told = typer.Option(default, *flags, help=help, metavar=metavar)
     return Parameter(name, Parameter.KEYWORD_ONLY, annotation=kind, default=told)
 
 
 _PROBLEM = typer.Argument(None, help="a built-in problem or a Python file that defines `problem`")
+_TABLE = "table (text, Excel, Parquet, NetCDF, MATLAB): system, time (for fields x, y or time, x), one column a quantity [, sigma]"
 _FIT = (
     Parameter("problem", Parameter.KEYWORD_ONLY, annotation=str, default=_PROBLEM),
-    _option(
-        "data",
-        Path,
-        "table (text, Excel, Parquet, NetCDF, MATLAB): system, time (for fields x, y or time, x), one column a quantity [, sigma]",
-    ),
+    _option("data", Path, _TABLE),
     _option("inputs", Path, "second table, of known signals: system, time, one column each"),
     _option("time_unit", str, "times are dates: count them in s, min, h or d"),
     _option("sheet", str, "sheet of an Excel workbook (default: the first with data)"),

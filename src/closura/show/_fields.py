@@ -8,22 +8,15 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.tri import Triangulation
 
-from ._forecast_view import Forecast
-from ._view import View, evenly, label
+from ._view import Forecast, View, evenly, label
 
 Over = View | Forecast  # what knows a grid
 Titled = tuple[str, np.ndarray]
 MOMENTS = 3
-SENSOR: dict[str, Any] = {
-    "linestyle": "",
-    "marker": "o",
-    "markersize": 3,
-    "markeredgecolor": "white",
-    "color": "#E8760C",
-}
 
 
 def draw_fields(figure: Figure, view: View, pairs: list[tuple[int, int]]) -> None:
@@ -40,14 +33,15 @@ def _row(cell: SubFigure, view: View, system: int, quantity: int) -> None:
     if view.surrogate_fit is not None:
         alike.append(("surrogate", view.surrogate_fit[system, quantity]))
     last, style = _apart(view, system, quantity)
-    places = [_seen(view, system, quantity)] * (len(alike) + 1)
+    places = [view.seen(system, quantity)[list(view.axes)].to_numpy()] * (len(alike) + 1)
     draw_row(cell, view, alike, last, style, places, label(view.quantities[quantity], 18))
 
 
 def _moments(cell: SubFigure, view: View, system: int, quantity: int) -> None:
     """The fit at the first, a middle and the last time, with the data nearest in time; beside it how far off it is at the last."""
     assert view.shape is not None
-    times, seen = view.grid[:: np.prod(view.shape[1:]), 0], _seen(view, system, quantity)
+    times = view.grid[:: np.prod(view.shape[1:]), 0]
+    seen = view.seen(system, quantity)[list(view.axes)].to_numpy()
     shown = evenly(len(times), MOMENTS)
     fields = view.fit_mean[system, quantity].reshape(len(times), -1)
     alike = [(f"fit\n{label(view.axes[0])} = {times[i]:.3g}", fields[i]) for i in shown]
@@ -67,13 +61,6 @@ def _apart(view: View, system: int, quantity: int, points: slice = slice(None)) 
     apart = fit - view.truth_fit[system, quantity, points]
     size = np.nanmax(np.abs(apart)) or 1.0
     return ("fit − truth", apart), {"cmap": "RdBu_r", "vmin": -size, "vmax": size}
-
-
-def _seen(view: View, system: int, quantity: int) -> np.ndarray:
-    """Places of the data of one quantity of one system."""
-    table = view.observations
-    mine = table[(table["system"] == view.systems[system]) & (table["quantity"] == view.quantities[quantity])]
-    return mine[list(view.axes)].to_numpy()
 
 
 def draw_row(
@@ -98,16 +85,17 @@ def draw_row(
         bar.ax.tick_params(labelsize=8)
     panels[-1].set_title(last[0])
     for axes, seen in zip(panels, places):
-        axes.plot(*seen.T, **SENSOR)
+        axes.plot(*seen.T, linestyle="", marker="o", markersize=3, markeredgecolor="white", color="#E8760C")
         axes.set_xlabel(label(view.axes[0]))
         axes.tick_params(labelsize=8)
     panels[0].set_ylabel(label(view.axes[1]))
 
 
-def _field(axes: Axes, view: Over, field: np.ndarray, **style: Any) -> Any:
+def _field(axes: Axes, view: Over, field: np.ndarray, **style: Any) -> ScalarMappable:
+    image: ScalarMappable
     if view.shape is None:
         x, y = view.grid.T
-        image: Any = axes.tripcolor(Triangulation(x, y, view.triangles), field, shading="gouraud", **style)
+        image = axes.tripcolor(Triangulation(x, y, view.triangles), field, shading="gouraud", **style)
     else:
         first, second = (part.reshape(view.shape) for part in view.grid.T)
         image = axes.pcolormesh(first, second, field.reshape(view.shape), shading="gouraud", rasterized=True, **style)

@@ -15,11 +15,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.ticker import MaxNLocator
 
-from ._checks import draw_residuals
 from ._fields import draw_fields
-from ._view import ClosureView, View, counted, evenly, label, normal_density
+from ._view import ClosureView, ResidualView, View, counted, evenly, label, normal_density
 
 BLUE, ORANGE, BLACK, GREY, GREEN = "#0065A8", "#E8760C", "#111111", "#E6E6E6", "#00A36C"
+RED, BAND = "#B3001B", "#D9D9D9"
 GROUPS = (BLUE, "#C65F9C", "#009E73", "#56B4E9", "#7A5195", "#8C8C3A", "#3F3F3F", "#A0522D")
 STYLE: Any = {
     **dict.fromkeys(("text.usetex", "axes.spines.top", "axes.spines.right", "legend.frameon"), False),
@@ -98,7 +98,10 @@ def checks(view: View) -> Figure:
     shown = [view.residuals[i] for i in evenly(len(view.residuals), 4)]
     said = f" ({counted(len(shown), len(view.residuals), 'quantity')})" if len(view.residuals) > 1 else ""
     figure = _figure(3.3 * len(shown) + 0.8, f"Residuals of all systems{said}")
-    draw_residuals(figure, shown, view.residual_label)
+    panels = figure.subplots(len(shown), 2, squeeze=False, width_ratios=[2.1, 1])
+    for (along, quantiles), residuals in zip(panels, shown):
+        _residuals_along(along, residuals, view.residual_label)
+        _residual_quantiles(quantiles, residuals)
     _legend(figure, figure.axes, loc="outside lower center", ncols=3)
     return figure
 
@@ -187,8 +190,8 @@ def _intervals(axes: Axes, view: View, index: int, order: np.ndarray) -> None:
         axes.hlines(y, left, right, BLUE, linewidth=3, label="50 % interval")
         axes.hlines(y, low, high, BLUE, alpha=0.45, linewidth=1.3, label="95 % interval")
     if view.truth_theta is not None:
-        mark: Any = {"marker": ".", "markersize": 2} if many else {"marker": "|", "markersize": 9}
-        axes.plot(view.truth_theta[order, index], y, color=BLACK, linestyle="", label="true value", **mark)
+        mark, size = (".", 2) if many else ("|", 9)
+        axes.plot(view.truth_theta[order, index], y, mark, color=BLACK, markersize=size, label="true value")
     axes.tick_params(axis="y", length=0)
 
 
@@ -201,9 +204,8 @@ def _physical_axis(axes: Axes, view: View, index: int) -> None:
 
 
 def _trajectory(axes: Axes, view: View, system: int, quantity: int) -> None:
-    table, times = view.observations, view.grid[:, 0]
+    mine, times = view.seen(system, quantity), view.grid[:, 0]
     mark = "s" if times.size == 1 else ""
-    mine = table[(table["system"] == view.systems[system]) & (table["quantity"] == view.quantities[quantity])]
     low, mean, high = (part[system, quantity] for part in (view.fit_low, view.fit_mean, view.fit_high))
     axes.plot(times, mean, color=BLUE, marker=mark, linewidth=1.6, label="fit")
     edge = 5 if times.size == 1 else 0  # a band over one time is a bar
@@ -213,9 +215,35 @@ def _trajectory(axes: Axes, view: View, system: int, quantity: int) -> None:
         axes.plot(times, said, color=GREEN, linestyle=":", marker=mark, linewidth=2.0, label="surrogate")
     if view.truth_fit is not None:
         axes.plot(times, view.truth_fit[system, quantity], marker=mark, **TRUTH)
-    dots: dict[str, Any] = {"fmt": "o", "color": ORANGE, "markersize": 3.5, "elinewidth": 1, "zorder": 3}
-    bars = np.stack([mine["value"] - mine["low"], mine["high"] - mine["value"]])
-    axes.errorbar(mine[view.axes[0]], mine["value"], bars, label=view.bar_label, **dots)
+    x, y, bars = (
+        mine[view.axes[0]],
+        mine["value"],
+        np.stack([mine["value"] - mine["low"], mine["high"] - mine["value"]]),
+    )
+    axes.errorbar(x, y, bars, fmt="o", color=ORANGE, markersize=3.5, elinewidth=1, zorder=3, label=view.bar_label)
+
+
+def _residuals_along(axes: Axes, view: ResidualView, what: str) -> None:
+    size, alpha = (2, 0.35) if view.x.size > 400 else (3.5, 0.7)
+    kinds = ((~view.odd, ORANGE, "residual"), (view.odd, RED, "residual of a system that stands out"))
+    for kept, colour, said in kinds:
+        if kept.any():
+            axes.plot(view.x[kept], view.residual[kept], "o", color=colour, markersize=size, alpha=alpha, label=said)
+    for side in (-1.96, 1.96):
+        axes.axhline(side, color="black", linestyle=":", linewidth=0.9, label="noise alone: 95 % of residuals")
+    if np.unique(view.run_x).size >= 3:
+        said = "noise alone: 95 % of running means"
+        axes.fill_between(view.run_x, -view.run_band, view.run_band, color=BAND, linewidth=0, zorder=0, label=said)
+        axes.plot(view.run_x, view.run_mean, color=BLUE, linewidth=2.0, label="running mean")
+    reach = max(3.0, 1.08 * float(np.abs(view.residual).max(initial=0)))
+    axes.set(xlabel=label(view.along), ylabel=f"{label(view.quantity, 18)}, {what}", ylim=(-reach, reach))
+
+
+def _residual_quantiles(axes: Axes, view: ResidualView) -> None:
+    axes.fill_between(view.expected, view.low, view.high, color=BAND, linewidth=0, zorder=0)
+    axes.plot(view.expected, view.expected, color="black", linestyle=":", linewidth=0.9)
+    axes.plot(view.expected, view.ordered, color=BLUE, linewidth=2.0, marker="o" if view.expected.size == 1 else "")
+    axes.set(xlabel="quantile expected (95 % band grey)", ylabel="quantile of residuals")
 
 
 def _closure_line(cell: SubFigure, one: ClosureView) -> None:
@@ -280,10 +308,10 @@ def _trace_figure(title: str, view: View, columns: Sequence[Column]) -> Figure:
 
 def _trace(axes: Axes, draws: np.ndarray, groups: np.ndarray, truth: float | None) -> None:
     steps = evenly(draws.shape[1], 400)
-    style: dict[str, Any] = {"marker": "o" if steps.size == 1 else "", "linewidth": 0.6, "alpha": 0.8}
+    mark = "o" if steps.size == 1 else ""
     for chain, group in zip(draws, groups):
-        colour = GROUPS[int(group) % len(GROUPS)]
-        axes.plot(steps + 1, chain[steps], color=colour, label=f"chain group {group}", **style)
+        colour, said = GROUPS[int(group) % len(GROUPS)], f"chain group {group}"
+        axes.plot(steps + 1, chain[steps], color=colour, marker=mark, linewidth=0.6, alpha=0.8, label=said)
     if truth is not None and np.isfinite(truth):
         axes.axhline(truth, **TRUTH)
     axes.margins(x=0 if steps.size > 1 else 0.05)
@@ -324,11 +352,9 @@ FIGURES: dict[str, tuple[Draw, str]] = {
 @matplotlib.rc_context(STYLE)
 def save_figures(view: View, folder: Path) -> dict[str, Path]:
     """Write the figures that apply to this run into `folder`; returns name -> PNG."""
-    absent = {"closure"} if not view.closures else set()
-    absent |= {"checks"} if not view.residuals else set()
-    absent |= {"hyper_traces"} if view.mu is None or view.tau is None else set()
+    shows = {"closure": view.closures, "checks": view.residuals, "hyper_traces": view.mu is not None}
     folder.mkdir(parents=True, exist_ok=True)
-    paths = {name: folder / f"{name}.png" for name in FIGURES if name not in absent}
+    paths = {name: folder / f"{name}.png" for name in FIGURES if shows.get(name, True)}
     for name, path in paths.items():
         FIGURES[name][0](view).savefig(path, dpi=130)
     return paths

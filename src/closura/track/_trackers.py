@@ -61,6 +61,7 @@ class TensorBoard:
             self._file.close()
 
     def _write(self, step: int, **what: object) -> None:
+        assert self._file is not None
         self._file.write_event(self._events.Event(wall_time=time.time(), step=step, **what))
         self._file.flush()
         self._step = step

@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike
 
 from .._long_table import DataError, LongTable, Names, fix_header
 from ._arrays import from_dataset, read_netcdf
@@ -52,9 +51,9 @@ def name_of(source: object) -> str:
     return "the table" if known else f"a {type(source).__name__}"
 
 
-def _columns(source: Mapping[object, ArrayLike]) -> pd.DataFrame:
+def _columns(source: Mapping[object, object]) -> pd.DataFrame:
     try:
-        shapes = {str(name): np.shape(column) for name, column in source.items()}
+        shapes = {str(name): np.asarray(column).shape for name, column in source.items()}
     except ValueError:
         raise DataError("the table: a column holds lists of several lengths. Write one number in a row") from None
     if len({shape for shape in shapes.values() if shape}) != 1 or any(len(shape) > 1 for shape in shapes.values()):
@@ -63,8 +62,8 @@ def _columns(source: Mapping[object, ArrayLike]) -> pd.DataFrame:
     return pd.DataFrame({str(name): _vector(column) for name, column in source.items()})
 
 
-def _vector(column: ArrayLike) -> ArrayLike:
-    if np.ndim(column) == 0:
+def _vector(column: object) -> object:
+    if np.asarray(column).ndim == 0:
         return column  # the same for all rows
     return list(column) if isinstance(column, Sequence) else np.asarray(column)
 
