@@ -113,7 +113,7 @@ def _measured(context: Context, problem: Equation, known: BuiltIn | None, resume
     context = context.model_copy(update={"data": str(path), "inputs": inputs and str(inputs)})
     notes, truth = list(data.notes), None
     if folder is not None and (folder / "truth.csv").is_file():
-        facts = _read_facts(folder / "truth.json")
+        facts = read_facts(folder / "truth.json")
         context = context.model_copy(update={"data_seed": facts.get("data_seed", context.data_seed)})
         same = known is not None and facts.get("problem", known.name) == known.name
         try:
@@ -137,7 +137,8 @@ def _read_truth(path: Path, problem: Equation, data: Observations) -> np.ndarray
     return np.asarray(problem.parameters.to_theta(physical), float)
 
 
-def _read_facts(path: Path) -> dict[str, object]:
+def read_facts(path: Path) -> dict[str, object]:
+    """What a JSON file says; nothing where it cannot be read."""
     try:
         facts = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError):

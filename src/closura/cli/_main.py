@@ -2,7 +2,6 @@
 
 import contextlib
 import io
-import json
 import os
 import re
 import sys
@@ -25,7 +24,7 @@ from ..predict import Fleet, check_out, forecast_view, save_predictions
 from ..problems import BUILT_IN
 from ..runs import FolderError, LoadError, export_from, find_checkpoint, holds_run, load
 from ..track import TrackerError
-from ._data import built_in, load_problem, load_task, write_simulation
+from ._data import built_in, load_problem, load_task, read_facts, write_simulation
 from ._options import OPTIONS, Context, UsageError, choose, with_options
 from ._problem_file import write_start
 
@@ -288,10 +287,7 @@ def _trackers(tensorboard: bool, names: list[str] | None) -> list[str] | None:
 def _why_none(folder: Path) -> str:
     if not holds_run(folder):
         return "it is not the folder of a run"
-    try:
-        metrics = json.loads((folder / "metrics.json").read_text("utf-8"))
-    except (OSError, ValueError):
-        metrics = {}
+    metrics = read_facts(folder / "metrics.json")
     if metrics.get("finished"):
         return f"that run is finished, see {folder / 'report.html'}"
     if metrics.get("diverged"):

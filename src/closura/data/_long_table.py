@@ -8,8 +8,6 @@ Fields have other coordinates: `axes` names them, e.g. ("x", "y") or ("time", "x
 several quantities an empty cell means "not observed". A column with no number in it is a comment.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -109,11 +107,6 @@ class LongTable:
     word: str = "line"
     time_unit: str | None = None
     begins: Begins | None = None  # where another table began to count; that of this one, once it is checked
-
-    @classmethod
-    def of_rows(cls, frame: pd.DataFrame, source: str, axes: Names, notes: list[str]) -> LongTable:
-        """A table without lines of text: messages count its rows from 1."""
-        return cls(frame, np.arange(len(frame)) + 1, source, notes, axes, word="row")
 
     def checked(self, allow_duplicates: bool) -> tuple[Names, Names, pd.DataFrame]:
         """Systems in order of first appearance, quantities, and a frame with one row an observation: row, system and quantity
@@ -294,14 +287,15 @@ class LongTable:
         return sigma
 
     def refuse_duplicates(self, flat: pd.DataFrame) -> None:
-        keys = [flat[name].to_numpy() for name in ("system", *self.axes, "quantity", "value")]
-        order = np.lexsort(keys[::-1])  # stable: of equal ones the first of the table comes first
-        same = np.concatenate([[False], np.all([key[order][1:] == key[order][:-1] for key in keys], axis=0)])
-        start = np.maximum.accumulate(np.where(same, 0, np.arange(len(same))))
-        row = flat["row"].to_numpy()[order]
-        repeats = dict(sorted(zip(row[same].tolist(), row[start[same]].tolist())))
-        if repeats:
-            some = [f"{self.place(b)} repeats {self.word} {self.lines[a]}" for b, a in list(repeats.items())[:3]]
+        keys = ["system", *self.axes, "quantity", "value"]
+        same = flat[flat.duplicated(keys, keep=False)]
+        first = same.groupby(keys)["row"].transform("min")
+        repeats = first[same["row"] > first].groupby(same["row"]).max()
+        if len(repeats):
+            some = [
+                f"{self.place(b)} repeats {self.word} {self.lines[a]}"
+                for b, a in zip(repeats.index[:3].tolist(), repeats)
+            ]
             fix = "Drop one, or allow it (allow_duplicates=True, --allow-duplicates) if it was truly measured twice"
             self.stop(f"the same observation stands twice: {listed(some, len(repeats))}", fix)
 
@@ -321,3 +315,8 @@ class LongTable:
 
     def known(self) -> str:
         return "; ".join([f"the columns are: {', '.join(self.frame.columns)}", *self.notes])
+
+
+def table_of_rows(frame: pd.DataFrame, source: str, axes: Names, notes: list[str]) -> LongTable:
+    """A table that has no lines of text: messages count its rows from 1."""
+    return LongTable(frame, np.arange(len(frame)) + 1, source, notes, axes, word="row")

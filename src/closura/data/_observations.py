@@ -101,10 +101,9 @@ class Observations:
             raise DataError(f"{what}; {self._has(name)} Rename a column, or change what the problem observes")
         order = np.array([quantities.index(q) if q in quantities else -1 for q in self.quantities])
         flat = self._flat().assign(quantity=order[self.quantity[self.mask]]).query("quantity >= 0")
-        silent = np.setdiff1d(np.arange(len(self.systems)), flat["system"])
-        if silent.size:
-            some = listed([self.systems[k] for k in silent])
-            raise DataError(f"system {some}: {' or '.join(quantities)} was never observed. Remove its lines")
+        silent = [self.systems[k] for k in np.setdiff1d(np.arange(len(self.systems)), flat["system"])]
+        if silent:
+            raise DataError(f"system {listed(silent)}: {' or '.join(quantities)} was never observed. Remove its lines")
         inside = {axis: self._inside(flat, axis, span) for axis, span in bounds.items()}
         flat = flat.assign(**inside, sigma=_filled(flat, quantities, sigma))
         told = {name: self._constant(name) for name in constants}
@@ -164,11 +163,12 @@ class Observations:
             what = f"the problem knows '{name}' of every system, but the table has no such column of numbers"
             raise DataError(f"{what}; {self._has(name)}")
         here = self.mask & (self.quantity == self.quantities.index(name))
-        missing = np.flatnonzero(~here.any(axis=1))
-        if missing.size:
-            what = f"'{name}' is missing for system {listed([self.systems[k] for k in missing])}"
+        missing = [self.systems[k] for k in np.flatnonzero(~here.any(axis=1))]
+        if missing:
+            what = f"'{name}' is missing for system {listed(missing)}"
             raise DataError(f"{what}. Write it on one of its lines, or leave the system out")
-        low, high = (f(np.where(here, self.value, fill), axis=1) for f, fill in ((np.min, np.inf), (np.max, -np.inf)))
+        low = self.value.min(axis=1, initial=np.inf, where=here)
+        high = self.value.max(axis=1, initial=-np.inf, where=here)
         moving = np.flatnonzero(high - low > 1e-9 * np.maximum(abs(low), abs(high)))
         if moving.size:
             k = moving[0]

@@ -33,8 +33,21 @@ NO_POPULATION = "Systems, each on its own (no population was inferred)"
 Draw = Callable[[View], Figure]
 Column = tuple[str, np.ndarray, np.ndarray | None]  # title, draws (chain, draw, parameter), truth (parameter,)
 
+FIGURES: dict[str, tuple[Draw, str]] = {}  # in the order of the report, with their captions
 
-@matplotlib.rc_context(STYLE)
+
+def _shows(caption: str) -> Callable[[Draw], Draw]:
+    """Make a function one of the figures, drawn in the style of all."""
+
+    def add(draw: Draw) -> Draw:
+        styled: Draw = matplotlib.rc_context(STYLE)(draw)
+        FIGURES[draw.__name__] = styled, caption
+        return styled
+
+    return add
+
+
+@_shows("How the systems spread: all together above, each system's estimate beneath.")
 def population(view: View) -> Figure:
     """Per parameter: the population density above, every system's estimate, sorted, beneath."""
     columns = min(len(view.parameters), 3)
@@ -55,7 +68,7 @@ def population(view: View) -> Figure:
     return figure
 
 
-@matplotlib.rc_context(STYLE)
+@_shows("Data and fit, for systems spread over the fleet: bands (or the last column) show how far it may be off.")
 def fit(view: View) -> Figure:
     """Observations and fit of a few systems spread over the fleet: curves over time, or fields."""
     if len(view.axes) > 1:
@@ -90,7 +103,9 @@ def _fields(view: View) -> Figure:
     return figure
 
 
-@matplotlib.rc_context(STYLE)
+@_shows(
+    "Do the residuals scatter like noise? A running mean should stay in its grey band, and so should the quantiles."
+)
 def checks(view: View) -> Figure:
     """Standardised residuals along time and by their quantiles, a row a quantity (at most four)."""
     if not view.residuals:
@@ -106,7 +121,7 @@ def checks(view: View) -> Figure:
     return figure
 
 
-@matplotlib.rc_context(STYLE)
+@_shows("The shared law. Where it is grey no system went: the law is extrapolated there.")
 def closure(view: View) -> Figure:
     """Each closure, above the density of the inputs that the systems visited."""
     if not view.closures:
@@ -120,24 +135,7 @@ def closure(view: View) -> Figure:
     return figure
 
 
-@matplotlib.rc_context(STYLE)
-def traces(view: View) -> Figure:
-    """Kept draws of theta for a few systems: one row per parameter, one column per system."""
-    truth = np.full(view.theta.shape[2:], np.nan) if view.truth_theta is None else view.truth_theta
-    columns = [(view.systems[one], view.theta[:, :, one], truth[one]) for one in view.spread(3)]
-    return _trace_figure("Draws of single systems", view, columns)
-
-
-@matplotlib.rc_context(STYLE)
-def hyper_traces(view: View) -> Figure:
-    """Kept draws of the population's mean and variance, one row per parameter."""
-    if view.mu is None or view.tau is None:
-        return _figure(1.2, NO_POPULATION)
-    columns = [("mean μ", view.mu, view.truth_mu), ("variance τ", view.tau, view.truth_tau)]
-    return _trace_figure("Draws of the population", view, columns)
-
-
-@matplotlib.rc_context(STYLE)
+@_shows("Parameters of each system: mean, 50 % and 95 % interval.")
 def posteriors(view: View) -> Figure:
     """Forest plot: mean, 50 % and 95 % interval of every system (at most the first 40), per parameter."""
     order = np.arange(min(len(view.systems), 40))[::-1]
@@ -156,6 +154,23 @@ def posteriors(view: View) -> Figure:
         _physical_axis(axes, view, index)
     _legend(figure, figure.axes, loc="outside lower center", ncols=4)
     return figure
+
+
+@_shows("Draws of the population. Chains that agree overlap and do not drift.")
+def hyper_traces(view: View) -> Figure:
+    """Kept draws of the population's mean and variance, one row per parameter."""
+    if view.mu is None or view.tau is None:
+        return _figure(1.2, NO_POPULATION)
+    columns = [("mean μ", view.mu, view.truth_mu), ("variance τ", view.tau, view.truth_tau)]
+    return _trace_figure("Draws of the population", view, columns)
+
+
+@_shows("Draws of single systems. Chains that agree overlap and do not drift.")
+def traces(view: View) -> Figure:
+    """Kept draws of theta for a few systems: one row per parameter, one column per system."""
+    truth = np.full(view.theta.shape[2:], np.nan) if view.truth_theta is None else view.truth_theta
+    columns = [(view.systems[one], view.theta[:, :, one], truth[one]) for one in view.spread(3)]
+    return _trace_figure("Draws of single systems", view, columns)
 
 
 def _density(axes: Axes, view: View, index: int) -> None:
@@ -215,11 +230,8 @@ def _trajectory(axes: Axes, view: View, system: int, quantity: int) -> None:
         axes.plot(times, said, color=GREEN, linestyle=":", marker=mark, linewidth=2.0, label="surrogate")
     if view.truth_fit is not None:
         axes.plot(times, view.truth_fit[system, quantity], marker=mark, **TRUTH)
-    x, y, bars = (
-        mine[view.axes[0]],
-        mine["value"],
-        np.stack([mine["value"] - mine["low"], mine["high"] - mine["value"]]),
-    )
+    x, y = mine[view.axes[0]], mine["value"]
+    bars = np.stack([y - mine["low"], mine["high"] - y])
     axes.errorbar(x, y, bars, fmt="o", color=ORANGE, markersize=3.5, elinewidth=1, zorder=3, label=view.bar_label)
 
 
@@ -330,23 +342,6 @@ def _legend(owner: Figure | Axes, panels: Iterable[Axes], **where: Any) -> None:
     legend = owner.legend(entries.values(), entries.keys(), **where)
     for line in legend.get_lines():
         line.set(linewidth=max(line.get_linewidth(), 1.3), markersize=max(line.get_markersize(), 4))
-
-
-FIGURES: dict[str, tuple[Draw, str]] = {
-    "population": (population, "How the systems spread: all together above, each system's estimate beneath."),
-    "fit": (
-        fit,
-        "Data and fit, for systems spread over the fleet: bands (or the last column) show how far it may be off.",
-    ),
-    "checks": (
-        checks,
-        "Do the residuals scatter like noise? A running mean should stay in its grey band, and so should the quantiles.",
-    ),
-    "closure": (closure, "The shared law. Where it is grey no system went: the law is extrapolated there."),
-    "posteriors": (posteriors, "Parameters of each system: mean, 50 % and 95 % interval."),
-    "hyper_traces": (hyper_traces, "Draws of the population. Chains that agree overlap and do not drift."),
-    "traces": (traces, "Draws of single systems. Chains that agree overlap and do not drift."),
-}
 
 
 @matplotlib.rc_context(STYLE)

@@ -8,7 +8,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ._fields import draw_row
+from ._fields import band_width, draw_row
 from ._figures import BLACK, BLUE, GREY, ORANGE, STYLE, _figure, _legend
 from ._view import Forecast, counted, evenly, label
 
@@ -19,7 +19,7 @@ Spot = tuple[float, ...]  # coordinates in space, of curves over time none
 @matplotlib.rc_context(STYLE)
 def forecast(view: Forecast) -> Figure:
     """At most six panels: systems, their quantities, and of fields in time a few places; of other fields, four rows."""
-    if not view.timed:
+    if view.axes[0] != "time":
         return _fields(view)
     panels = _panels(view)
     columns = 1 if len(panels) == 1 else 2
@@ -66,9 +66,9 @@ def _fields(view: Forecast) -> Figure:
         if view.before is not None:
             before = _part(view, view.before, system, quantity)
             alike.insert(0, ("expected of any member", before["mean"].to_numpy()))
-        width = ("width of 95 % band", (after["97.5%"] - after["2.5%"]).to_numpy())
+        width = band_width(after["2.5%"].to_numpy(), after["97.5%"].to_numpy())
         places = [mine[list(view.axes)].to_numpy()] * (len(alike) + 1)
-        draw_row(cell, view, alike, width, {"cmap": "magma", "vmin": 0}, places, label(quantity, 18))
+        draw_row(cell, view, alike, width, places, quantity)
         cell.suptitle(label(view.titles[view.systems.index(system)], 50), x=0.02, ha="left", fontsize=9)
     return figure
 

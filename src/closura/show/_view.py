@@ -214,11 +214,6 @@ class Forecast:
     shape: tuple[int, ...] | None
     triangles: np.ndarray | None
 
-    @property
-    def timed(self) -> bool:
-        """Curves over time, if need be at a few places; or fields in the plane?"""
-        return self.axes[0] == "time"
-
 
 def evenly(total: int, count: int) -> np.ndarray:
     """At most `count` indices spread evenly over range(total), first and last included."""

@@ -1,7 +1,5 @@
 """Tables in labelled arrays: xarray, and NetCDF 3 and 4."""
 
-from __future__ import annotations
-
 import re
 import sys
 import warnings
@@ -10,7 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from .._long_table import STACKED, DataError, LongTable, Names
+from .._long_table import STACKED, DataError, LongTable, Names, table_of_rows
 
 
 def read_netcdf(path: Path, axes: Names) -> LongTable:
@@ -72,7 +70,7 @@ def from_dataset(data: object, source: str, axes: Names) -> LongTable:
     most = max((data[name].ndim for name in values), default=0)
     whole = frame[[name for name in values if data[name].ndim == most]]
     frame = frame[whole.notna().any(axis=1).to_numpy()] if most else frame
-    return LongTable.of_rows(frame.apply(_decoded).reset_index(drop=True), source, axes, notes)
+    return table_of_rows(frame.apply(_decoded).reset_index(drop=True), source, axes, notes)
 
 
 def _decoded(column: pd.Series) -> pd.Series:

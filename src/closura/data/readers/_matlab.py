@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple, TypeAlias
 import numpy as np
 import pandas as pd
 
-from .._long_table import DataError, LongTable, Names
+from .._long_table import DataError, LongTable, Names, table_of_rows
 
 
 class _Object(NamedTuple):
@@ -56,7 +56,7 @@ def read_matlab(path: Path, axes: Names) -> LongTable:
         else:
             kind = f"a {column.kind}, " if isinstance(column, _Object) else ""
             notes.append(f"'{name}' is {kind}not a vector of {rows} entries: ignored")
-    return LongTable.of_rows(pd.DataFrame(columns, index=range(rows)), str(path), axes, notes)
+    return table_of_rows(pd.DataFrame(columns, index=range(rows)), str(path), axes, notes)
 
 
 def _chosen(content: _Content, needed: Names, path: Path) -> _Content:
@@ -71,12 +71,11 @@ def _chosen(content: _Content, needed: Names, path: Path) -> _Content:
     if not holds(content) and structs:
         (content,) = structs.values()
     plain = [name.lower() for name, value in content.items() if isinstance(value, np.ndarray)]
-    objects = {
-        name: value for name, value in content.items() if isinstance(value, _Object) and value.kind not in _USELESS
-    }
+    kinds = {name: value.kind for name, value in content.items() if isinstance(value, _Object)}
+    objects = [name for name, kind in kinds.items() if kind not in _USELESS]
     if objects and not set(needed) <= set(plain):
-        name = next((name for name in objects if name.lower() in needed), next(iter(objects)))
-        kind = objects[name].kind
+        name = next((name for name in objects if name.lower() in needed), objects[0])
+        kind = kinds[name]
         what = f"'{name}' is a MATLAB {kind}, which cannot be read outside MATLAB"
         raise DataError(f"{path}: {what}. {_SAVE.get(kind, 'Save numbers, or cell arrays of text')}")
     return content

@@ -1,7 +1,5 @@
 """Whatever holds a long table, opened: files, told apart by their first bytes, frames, arrays and mappings."""
 
-from __future__ import annotations
-
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike, fspath
@@ -11,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from .._long_table import DataError, LongTable, Names, fix_header
+from .._long_table import DataError, LongTable, Names, fix_header, table_of_rows
 from ._arrays import from_dataset, read_netcdf
 from ._matlab import read_matlab
 from ._text import read_text
@@ -156,7 +154,7 @@ def _read_excel(path: Path, axes: Names, sheet: str | None = None) -> LongTable:
 
 
 def _read_parquet(path: Path, axes: Names) -> LongTable:
-    return LongTable.of_rows(pd.read_parquet(path), str(path), axes, [])
+    return table_of_rows(pd.read_parquet(path), str(path), axes, [])
 
 
 _TEXT = _Kind("a text file", ("", ".csv", ".tsv", ".tab", ".txt", ".dat"), read_text)
@@ -169,11 +167,9 @@ _KINDS = {
     **dict.fromkeys((b"MATLAB 5.0", b"MATLAB 7.3"), _MATLAB),
 }
 _UNPACK = "Unpack it, and name the file inside"
+_OLD_EXCEL = "an old Excel workbook (.xls), or one with a password"
 _FOREIGN = {
-    b"\xd0\xcf\x11\xe0": (
-        "an old Excel workbook (.xls), or one with a password",
-        f"{_CSV}, or as .xlsx without a password",
-    ),
+    b"\xd0\xcf\x11\xe0": (_OLD_EXCEL, f"{_CSV}, or as .xlsx without a password"),
     b"%PDF": ("a PDF", f"Find the table it was made from. {_CSV}"),
     b"\x1f\x8b": ("compressed (gzip)", _UNPACK),
     b"BZh91AY": ("compressed (bzip2)", _UNPACK),

@@ -1,7 +1,5 @@
 """Tables in text files: separated by commas, semicolons or tabs, in UTF-8."""
 
-from __future__ import annotations
-
 import csv
 import io
 import re
@@ -105,9 +103,8 @@ def _numeric(raw: bytes, source: str, axes: Names) -> LongTable | None:
         head = raw[:100_000].decode(errors="replace").replace("\r\n", "\n")
         skip, sep = _layout(head)
         names = next(csv.reader([head.split("\n", skip + 1)[skip]], delimiter=sep))
-        kinds = {
-            n: pa.dictionary(pa.int32(), pa.string()) if n.strip().lower() == "system" else pa.float64() for n in names
-        }
+        text = pa.dictionary(pa.int32(), pa.string())
+        kinds = {name: text if name.strip().lower() == "system" else pa.float64() for name in names}
         if len(kinds) < len(names):
             return None
         decimal = "," if sep == ";" else "."
