@@ -5,9 +5,9 @@ matplotlib takes a while to load; a fit does not wait for it.
 
 from pathlib import Path
 
-from ._forecast_view import Forecast as Forecast
 from ._view import (
     ClosureView as ClosureView,
+    Forecast as Forecast,
     ResidualView as ResidualView,
     TraceView as TraceView,
     View as View,
