@@ -5,9 +5,7 @@ from ._discretisation_error import bad_scheme as bad_scheme
 from ._discretisation_error import often_too_coarse as often_too_coarse
 from ._discretisation_error import refinement_error as refinement_error
 from ._identifiability import confounded as confounded
-from ._membership import EXPENSIVE as EXPENSIVE
 from ._membership import LEVEL as LEVEL
-from ._membership import MOST as MOST
 from ._membership import Membership as Membership
 from ._membership import membership as membership
 from ._remarks import Remark as Remark

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from ..data import DataError, Observations, read_table
-from ..diagnose import EXPENSIVE, LEVEL, MOST, Membership, membership
+from ..diagnose import LEVEL, Membership, membership
 from ..equations import Equation, align_data, bind_inputs
 from ..forward import likelihood
 from ..laws import SolverLaws
@@ -34,11 +34,10 @@ def welcome(fleet: Fleet, table: Any, until: float | None, seed: int = 0, inputs
     problem = bind_inputs(problem, data)
     stored, wide = fleet.stored(data), alone(fleet.problem.parameters)
     target, (laws, _) = likelihood(problem, data), fleet.laws()
-    effort, members = (FIELDS, EXPENSIVE) if problem.expensive else (CURVES, MOST)
-    draws = infer(target, laws, stored, wide, seed, effort, fleet.ranges)
+    draws = infer(target, laws, stored, wide, seed, FIELDS if problem.expensive else CURVES, fleet.ranges)
     reference = stored if fleet.hierarchical else _as_population(wide, stored, len(data.systems))
-    typical, _ = fleet.laws(jax.tree.map(lambda a: a[0], stored.law), 0)  # of the first draw, where each has its own
-    found = membership(target, target.model(typical), reference, jnp.asarray(draws.theta[-1], float), seed, members)
+    last, draw = jnp.asarray(draws.theta[-1], float), jnp.asarray(draws.which[-1])
+    found = membership(target, target.model(laws), reference, last, seed, draw, fleet.ranges)
     log_sigma = None
     if stored.log_sigma is not None:
         log_sigma = np.where(not_stated(data), np.asarray(stored.log_sigma)[draws.which], np.nan)
