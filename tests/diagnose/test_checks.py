@@ -7,8 +7,7 @@ from scipy.special import ndtr
 
 from closura.data import Observations
 from closura.diagnose import check_table, remarks
-from closura.diagnose._checks import _of_unit_size, autocorrelation, chi_square, holm, largest, pattern
-from closura.diagnose._residual_pairs import residual_pairs
+from closura.diagnose._checks import _of_unit_size, autocorrelation, chi_square, holm, largest, pattern, residual_pairs
 from closura.equations import NOISES
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from closura import MLP, Known
 from closura.diagnose import Evidence, Remark, SurrogateError, judge
-from closura.diagnose._chains import odd_steps, repeated_draws
+from closura.diagnose._remarks import odd_steps, repeated_draws
 from closura.learning import Run, Settings
 from closura.population import Phi
 from closura.problems import mass_damper

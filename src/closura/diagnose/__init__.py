@@ -7,21 +7,18 @@ from ._discretisation_error import (
     refinement_error as refinement_error,
 )
 from ._identifiability import confounded as confounded
-from ._membership import (
-    EXPENSIVE as EXPENSIVE,
-    LEVEL as LEVEL,
-    MOST as MOST,
-    Membership as Membership,
-    membership as membership,
-)
+from ._membership import LEVEL as LEVEL, Membership as Membership, membership as membership
 from ._remarks import Remark as Remark, remarks as remarks
-from ._surrogate_error import spot_check as spot_check
-from ._trajectories import Trajectories as Trajectories, trajectories as trajectories
-from ._truth import (
+from ._trajectories import (
+    SurrogateError as SurrogateError,
+    Trajectories as Trajectories,
     Truth as Truth,
-    closure_mse as closure_mse,
     closure_mse_visited as closure_mse_visited,
     on_points as on_points,
+    predicted as predicted,
+    scores as scores,
+    spot_check as spot_check,
     theta_scores as theta_scores,
+    trajectories as trajectories,
 )
-from ._verdict import Evidence as Evidence, SurrogateError as SurrogateError, Verdict as Verdict, judge as judge
+from ._verdict import Evidence as Evidence, Verdict as Verdict, judge as judge

@@ -11,6 +11,5 @@ from ._folder import (
     save as save,
     write_whole as write_whole,
 )
-from ._laws_file import export_from as export_from, load_closures as load_closures
-from ._load import LoadError as LoadError, load as load
+from ._load import LoadError as LoadError, export_from as export_from, load as load, load_closures as load_closures
 from ._result import Result as Result
