@@ -27,8 +27,8 @@ from .elliptic._domain import Rectangle as Rectangle
 from .elliptic._elliptic import Elliptic as Elliptic
 from .elliptic._solver import EllipticSolver as EllipticSolver
 from .evolution._evolution import Evolution as Evolution
+from .evolution._evolution import EvolutionSolver as EvolutionSolver
 from .evolution._schemes import Dirichlet as Dirichlet
 from .evolution._schemes import Neumann as Neumann
-from .evolution._solver import EvolutionSolver as EvolutionSolver
 from .ode._ode import ODE as ODE
-from .ode._solver import ODESolver as ODESolver
+from .ode._ode import ODESolver as ODESolver

@@ -1,15 +1,17 @@
 """Where a solution on a grid is read: nodes near each observation, and their weights."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 
 from ..data import Observations
 
 ON_NODE = 1e-4  # of a step: what is nearer to a node lies on it
+Numbers = ArrayLike | Sequence[ArrayLike]  # what a user's function returns: one a name
 States = Float[Array, "point state"]  # a solution on a grid
 Predictions = Float[Array, " observation"]
 LawInputs = dict[str, Float[Array, "call input"]]
@@ -37,6 +39,11 @@ class ObservationIndex(NamedTuple):
         """States at the observed places from those at nodes near."""
         return near[:, 0] if near.shape[1] == 1 else jnp.einsum("on,ons->os", self.weight, near)
 
+    @classmethod
+    def of(cls, data: Observations, node: np.ndarray, weight: np.ndarray) -> "ObservationIndex":
+        place, quantity = jnp.asarray(data.place, float), jnp.asarray(data.quantity, jnp.int32)
+        return cls(place, jnp.asarray(node, jnp.int32), jnp.asarray(weight, float), quantity)
+
 
 def index_of(data: Observations, near: Near) -> ObservationIndex:
     """The index of data from nodes and weights; of one node each where every observation lies on one."""
@@ -44,12 +51,7 @@ def index_of(data: Observations, near: Near) -> ObservationIndex:
     if np.all(weight.max(axis=-1)[data.mask] == 1):
         node = np.take_along_axis(node, weight.argmax(axis=-1)[..., None], axis=-1)
         weight = np.ones(node.shape)
-    return ObservationIndex(
-        jnp.asarray(data.place, float),
-        jnp.asarray(node, jnp.int32),
-        jnp.asarray(weight, float),
-        jnp.asarray(data.quantity, jnp.int32),
-    )
+    return ObservationIndex.of(data, node, weight)
 
 
 def near_on_line(at: np.ndarray, count: int, periodic: bool = False, every: int = 1) -> Near:

@@ -1,7 +1,6 @@
 """What sensors see of a solution: components of the state, or any function of it."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -9,10 +8,10 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..parameters import Parameters, System, Theta, check_name
-from ._index import ObservationIndex, Predictions, States
+from ._index import Numbers, ObservationIndex, Predictions, States
 from ._shared import ProblemError, bundle, scalars, takes, trace
 
-Observed = Sequence[str] | str | Mapping[str, Callable[..., Any]] | None
+Observed = Sequence[str] | str | Mapping[str, Callable[..., Numbers]] | None
 
 
 class ObservationOperator:
