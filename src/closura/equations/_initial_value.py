@@ -24,6 +24,7 @@ from ._shared import (
     ProblemError,
     Record,
     as_interval,
+    as_names,
     called_inputs,
     check_called,
     either,
@@ -49,8 +50,9 @@ class InitialValueProblem(Equation):
     signature: ClassVar[str]  # of the physics, as a user writes it
     snapshots: int
 
-    def __init__(self, states: tuple[str, ...], axes: tuple[str, ...], stated: Mapping[str, Any]):
-        super().__init__(states, axes, stated)
+    def __init__(self, states: str, axes: tuple[str, ...], stated: Mapping[str, Any]):
+        """`states` is the argument that names them."""
+        super().__init__(as_names(stated[states], states), axes, stated)
         self.physics: Callable[..., Numbers] = stated["physics"]
         self.initial: Callable[..., Numbers] = stated["initial"]
         self.span = as_interval(stated["span"], "span")
@@ -102,11 +104,7 @@ class InitialValueProblem(Equation):
         return np.stack(np.meshgrid(*self.lines, indexing="ij"), axis=-1).reshape(-1, len(self.lines))
 
     def near(self, places: Float[np.ndarray, "system observation axis"], every: tuple[int, ...] | None = None) -> Near:
-        """Points of the grid that places are read from, and their weights.
-
-        Along each axis the point itself where every place falls on one, else cubic interpolation; from `every` so many-th
-        snapshot and node.
-        """
+        """Points of the grid that places are read from, and their weights; from `every` so many-th along each axis."""
         found = []
         for axis, (low, high) in enumerate(self.bounds):
             at, slack = places[..., axis], 1e-6 * (high - low)
@@ -149,9 +147,9 @@ class InitialValueProblem(Equation):
         ends = ["", *(f"_{axis}" for axis in space), *(f"_{axis}{axis}" for axis in space)]
 
         def call(record: Record, numbers: Array) -> State:
-            u, *rest = (tuple(numbers[i * count : (i + 1) * count]) for i in range(len(ends)))
-            first, second = tuple(rest[: len(space)]), tuple(rest[len(space) :])
+            u, *rest = map(tuple, numbers[: len(ends) * count].reshape(-1, count))
             *x, t = numbers[len(ends) * count :]
+            first, second = tuple(rest[: len(space)]), tuple(rest[len(space) :])
             return self.local(theta, laws, 0, record)(u, first, second, tuple(x), t)
 
         names = [name + end for end in ends for name in self.state_names]
@@ -299,14 +297,8 @@ class InitialValueSolver(ForwardModel):
     def _times(self) -> Float[Array, " time"]:
         return jnp.asarray(self.problem.times, float)
 
-    def _rates(
-        self,
-        theta: Theta,
-        laws: SolverLaws,
-        system: System,
-        times: Float[Array, " time"],
-        fields: Float[Array, "time *node state"],
-    ) -> Float[Array, "time *node state"]:
+    def _rates(self, theta: Theta, laws: SolverLaws, system: System, times: Array, fields: Array) -> Array:
+        """Of fields (time, *node, state)."""
         rate = self.problem.rate(theta, laws, system)
         return jnp.stack(jax.vmap(rate)(times, tuple(jnp.moveaxis(fields, -1, 0))), axis=-1)
 

@@ -186,9 +186,8 @@ def _flagged_rhs(rhs: Rhs, start: State, backward: bool) -> Callable[[Time, Flag
 
 
 def _raised_unless(fine: Bool[Array, ""], rates: State, flag: Array) -> Flagged:
-    return tuple(jnp.where(fine, rate, jnp.zeros_like(rate)) for rate in rates), jnp.where(
-        fine, 0.0, jnp.ones_like(flag)
-    )
+    zeros = jax.tree.map(jnp.zeros_like, rates)
+    return either(fine, (rates, jnp.zeros_like(flag)), (zeros, jnp.ones_like(flag)))
 
 
 @jax.custom_jvp

@@ -15,21 +15,10 @@ from ...data import Observations
 from ...laws import LawSpec, SolverLaws, bind
 from ...parameters import Parameters, Stated, System, Theta
 from .._base import Draws, Equation, ForwardModel, Systems
-from .._index import Numbers, ObservationIndex, Predictions, interpolation_error
+from .._index import Numbers, ObservationIndex, Observed, Predictions, interpolation_error
 from .._initial_value import Axes, InitialValueProblem, InitialValueSolver, Local, T
 from .._integrators import Integrator, Rhs, State, Time
-from .._observe import Observed
-from .._shared import (
-    NoiseModel,
-    ProblemError,
-    Record,
-    Sigma,
-    as_names,
-    bundle,
-    check_times,
-    constant_laws,
-    identity_laws,
-)
+from .._shared import NoiseModel, ProblemError, Record, Sigma, bundle, check_times, constant_laws, identity_laws
 from ._conditions import InitialBoundaryConditions
 from ._grid import LEAST, SPACE, Grid, Line, boundaries_of, cells_of, domains_of, speeds_of
 from ._schemes import Boundary, Dirichlet, Neumann, scheme_of
@@ -89,7 +78,7 @@ class Evolution(InitialValueProblem):
         name: str = "problem",
     ):
         stated, domains = locals(), domains_of(domain)
-        super().__init__(as_names(field, "field"), ("time", *SPACE[: len(domains)]), stated)
+        super().__init__("field", ("time", *SPACE[: len(domains)]), stated)
         self.speed, self.snapshots = speed, snapshots
         counts, ends = cells_of(cells, len(domains)), boundaries_of(boundary, len(domains))
         if min(counts) < LEAST or snapshots < 3:
@@ -158,7 +147,6 @@ class Evolution(InitialValueProblem):
         return self.conditions(theta, system).start()
 
     def rate(self, theta: Theta, laws: SolverLaws, system: System, record: Record | None = None) -> Rhs:
-        """The right-hand side (t, fields) -> d(fields)/dt of one system on the grid."""
         at_sites = super().rate(theta, laws, system, record)
         moving = self.conditions(theta, system).moving
         # The ends move as their values do: a scheme that set the values would lose its order in time.
@@ -199,7 +187,7 @@ class Evolution(InitialValueProblem):
 
         return self.grid.each(speeds)
 
-    def _fields(self, parts: State) -> State | Array:
+    def _fields(self, parts: tuple[Array | State, ...]) -> Array | tuple[Array | State, ...]:
         """As the user's functions get them."""
         return parts[0] if len(parts) == 1 else self._record(*parts)
 

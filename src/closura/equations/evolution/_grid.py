@@ -102,7 +102,7 @@ class Grid:
         """A place as functions of x get it."""
         return Place(*x) if self.plane else x[0]
 
-    def gradients(self, along: Axes) -> State:
+    def gradients(self, along: Axes) -> tuple[Array | State, ...]:
         """Derivatives as the physics gets them, of each field one or a pair, from those (axis, field)."""
         return tuple(Gradient(*each) if self.plane else each[0] for each in zip(*along))
 
@@ -184,8 +184,7 @@ def speeds_of(speeds: Numbers | Sequence[Numbers], names: tuple[str, ...], plane
     """(axis, field), from one speed for all fields or one each; in the plane, from pairs."""
     count, what = len(names), "speed(u, p, f)"
     if not plane:
-        same = count > 1 and not _is_several(speeds)
-        return (scalars((speeds,) * count if same else speeds, what, names),)
+        return (scalars(speeds if _is_several(speeds) else (speeds,) * count, what, names),)
     pairs = speeds if isinstance(speeds, Sequence) and any(map(_is_several, speeds)) else (speeds,) * count
     if len(pairs) != count:
         raise ProblemError(f"{what} must return a pair (along x, along y), or one for each of {count} fields")

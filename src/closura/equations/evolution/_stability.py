@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -17,12 +18,6 @@ from ._evolution import Evolution
 from ._grid import Line
 from ._schemes import Dirichlet
 
-NOT_FINITE = (
-    "the equation is not finite at the initial state; look for a division by zero or a root of a negative number in physics "
-    "and initial, at the parameters' guesses and two standard deviations to either side (a parameter that must be positive "
-    "is a cl.Positive)"
-)
-
 
 def line_rates(
     problem: Evolution, laws: SolverLaws, theta: Float[Array, "draw parameter"], system: Int[Array, " draw"]
@@ -35,10 +30,20 @@ def line_rates(
         rhs, begin = problem.rate(theta, laws, system), jnp.asarray(problem.span[0], float)
         return jax.jacfwd(lambda y: jnp.stack(rhs(begin, tuple(y))))(jnp.stack(problem.start(theta, system)))
 
-    matrices = np.asarray(jax.jit(jax.vmap(linearised))(theta, system), float)
-    if not np.isfinite(matrices).all():
-        raise ProblemError(NOT_FINITE)
+    matrices = _finite(linearised, theta, system)
     return np.stack([np.linalg.eigvals(matrix.reshape(size, size)) for matrix in matrices])
+
+
+def _finite(function: Callable[[Array, Array], Array], theta: Array, system: Array) -> np.ndarray:
+    """A function of one draw, of all of them."""
+    found = np.asarray(jax.jit(jax.vmap(function))(theta, system), float)
+    if not np.isfinite(found).all():
+        raise ProblemError(
+            "the equation is not finite at the initial state; look for a division by zero or a root of a negative number in physics "
+            "and initial, at the parameters' guesses and two standard deviations to either side (a parameter that must be positive "
+            "is a cl.Positive)"
+        )
+    return found
 
 
 def largest_stable_step(rates: np.ndarray) -> float:
@@ -65,11 +70,8 @@ def frozen_rates(
     are looked at, and some places more; of the waves along each axis, the extremes of every derivative, and some more.
     """
     waves = _crossed([_some_waves(line) for line in problem.grid.lines])
-    of_draws = jax.jit(jax.vmap(lambda theta, system: _coefficients(problem, laws, theta, system)))
     found = []
-    for part in np.asarray(of_draws(theta, system), float):
-        if not np.isfinite(part).all():
-            raise ProblemError(NOT_FINITE)
+    for part in _finite(lambda theta, system: _coefficients(problem, laws, theta, system), theta, system):
         flat = part.reshape(len(part), -1)
         some = np.unique([*flat.argmin(axis=0), *flat.argmax(axis=0), *np.linspace(0, len(flat) - 1, 50).astype(int)])
         rates = np.linalg.eigvals(np.einsum("scij,wc->swij", part[some], waves)).ravel()

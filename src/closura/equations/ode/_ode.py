@@ -12,11 +12,10 @@ from ...data import Observations
 from ...laws import LawSpec, SolverLaws
 from ...parameters import Stated, System, Theta
 from .._base import Draws, ForwardModel, Refinement, Systems
-from .._index import ON_NODE, Numbers, ObservationIndex, Predictions
+from .._index import ON_NODE, Numbers, ObservationIndex, Observed, Predictions
 from .._initial_value import InitialValueProblem, InitialValueSolver, Local
 from .._integrators import Integrator, State
-from .._observe import Observed
-from .._shared import NoiseModel, ProblemError, Record, Sigma, as_names, check_times, identity_laws, scalars
+from .._shared import NoiseModel, ProblemError, Record, Sigma, check_times, identity_laws, scalars
 
 
 class ODE(InitialValueProblem):
@@ -63,7 +62,7 @@ class ODE(InitialValueProblem):
         covariates: Mapping[str, Sequence[str] | str] | None = None,
         name: str = "problem",
     ):
-        super().__init__(as_names(state, "state"), ("time",), locals())
+        super().__init__("state", ("time",), locals())
         what = f"the span of length {self.length}"
         self.snapshots = 200 if dt is None else self._divided(dt, self.length, 200, what)
         if self.second_order and len(self.state_names) % 2:
@@ -76,7 +75,6 @@ class ODE(InitialValueProblem):
     # The equation
 
     def start(self, theta: Theta, system: System) -> State:
-        """The initial state of one system."""
         values = self.initial(self.parameters.constrain(theta, system))
         return scalars(values, "initial(p)", self.state_names)
 
@@ -124,17 +122,14 @@ class ODE(InitialValueProblem):
         Needs numbers and the precision in use, so that it waits until a fit starts.
         """
         check_times(self.span, self.dt)
-        if self.second_order:
-            self._check_halves()
-
-    def _check_halves(self) -> None:
-        """The rates of positions are not read: raise if one is not the velocity in the same place of the second half."""
+        if not self.second_order:
+            return
+        # The rates of positions are not read: each must be the velocity in the same place of the second half.
         random, names, half = np.random.default_rng(0), self.state_names, len(self.state_names) // 2
-        theta = jnp.asarray(self.parameters.mean + random.normal(size=len(self.parameters)), float)
+        at = jnp.asarray(self.parameters.mean + random.normal(size=len(self.parameters)), float)
         y = tuple(jnp.asarray(random.normal(size=len(names)), float))
         t = jnp.asarray(random.uniform(*self.span), float)
-        laws = identity_laws(self.closures)
-        rates = jax.jit(self.rate(theta, laws, 0))(t, y)
+        rates = jax.jit(self.rate(at, identity_laws(self.closures), 0))(t, y)
         ignored = [i for i in range(half) if not np.isclose(rates[i], y[half + i], rtol=1e-4)]
         if ignored:
             wrong = ", ".join(f"{names[i]}' = {names[half + i]}" for i in ignored)
