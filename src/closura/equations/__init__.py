@@ -27,8 +27,6 @@ from .custom._custom import Custom as Custom
 from .elliptic._domain import Mesh as Mesh, Rectangle as Rectangle
 from .elliptic._elliptic import Elliptic as Elliptic
 from .elliptic._solver import EllipticSolver as EllipticSolver
-from .evolution._evolution import Evolution as Evolution
+from .evolution._evolution import Evolution as Evolution, EvolutionSolver as EvolutionSolver
 from .evolution._schemes import Dirichlet as Dirichlet, Neumann as Neumann
-from .evolution._solver import EvolutionSolver as EvolutionSolver
-from .ode._ode import ODE as ODE
-from .ode._solver import ODESolver as ODESolver
+from .ode._ode import ODE as ODE, ODESolver as ODESolver

@@ -19,8 +19,7 @@ from ..data import Observations
 from ..laws import Closures, ClosureSpec
 from ..parameters import Parameters, System, Theta
 from ._fingerprint import fingerprint_laws, numbers_at
-from ._index import LawInputs, Near, ObservationIndex, Predictions, States, index_of
-from ._observe import ObservationOperator
+from ._index import LawInputs, Near, ObservationIndex, ObservationOperator, Predictions, States, index_of
 from ._shared import ProblemError, as_covariates, as_noise, named_closures
 
 Draws = Float[Array, "*draw parameter"] | None

@@ -18,8 +18,7 @@ from ...data import Observations
 from ...laws import Closures, ClosureSpec, bind
 from ...parameters import Stated, System, Theta
 from .._base import Draws, Equation, ForwardModel, Systems
-from .._index import Near, ObservationIndex, interpolation_error, near_between, near_on_grid
-from .._observe import Observed
+from .._index import Near, ObservationIndex, Observed, interpolation_error, near_between, near_on_grid
 from .._shared import (
     NoiseModel,
     ProblemError,

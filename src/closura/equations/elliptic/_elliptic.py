@@ -13,8 +13,7 @@ from ...data import Observations
 from ...laws import Closures, ClosureSpec, bind
 from ...parameters import Stated, System, Theta, check_name
 from .._base import Equation, ForwardModel
-from .._index import Near, ObservationIndex
-from .._observe import Observed
+from .._index import Near, ObservationIndex, Observed
 from .._shared import (
     NoiseModel,
     Place,
