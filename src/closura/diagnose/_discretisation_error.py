@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from ..equations import Equation, ProblemError
-from ..laws import Closures
+from ..laws import SolverLaws
 from ..learning import Run
 
 LIMIT = 0.3  # of the noise
@@ -24,7 +24,7 @@ def bad_scheme(run: Run) -> str | None:
     return said or too_coarse(run.problem, run.data.systems, refinement_error(run, theta[None])[0])
 
 
-def unsuitable(problem: Equation, laws: Closures, theta: Float[np.ndarray, "system parameter"]) -> str | None:
+def unsuitable(problem: Equation, laws: SolverLaws, theta: Float[np.ndarray, "system parameter"]) -> str | None:
     """What the equation itself holds against its discretisation, at these parameters."""
     some = np.linspace(0, len(theta) - 1, min(JUDGED, len(theta))).astype(int)
     try:

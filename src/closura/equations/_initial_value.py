@@ -6,7 +6,7 @@ import math
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..laws import Closures
+from ..laws import SolverLaws
 from ..parameters import System, Theta
 from ._base import Equation
 from ._integrators import Integrator, Rhs, State
@@ -24,7 +24,7 @@ class InitialValueProblem(Equation):
         """The initial state of one system."""
 
     @abc.abstractmethod
-    def rate(self, theta: Theta, laws: Closures, system: System) -> Rhs:
+    def rate(self, theta: Theta, laws: SolverLaws, system: System) -> Rhs:
         """The right-hand side (t, state) -> d(state)/dt of one system."""
 
     def rhs_scale(self, spread: float) -> float:
@@ -32,7 +32,7 @@ class InitialValueProblem(Equation):
         return spread / (self.span[1] - self.span[0])
 
     def evaluate_at(
-        self, theta: Array, laws: Closures, share: Float[Array, " 2"], state: Float[Array, " state"], system: System
+        self, theta: Array, laws: SolverLaws, share: Float[Array, " 2"], state: Float[Array, " state"], system: System
     ) -> Float[Array, " number"]:
         """Of the initial state, and of the rates at another."""
         (begin, end), start = self.span, self.start(theta, system)

@@ -2,12 +2,10 @@
 
 from ._base import AbstractLaw as AbstractLaw
 from ._base import Laws as Laws
-from ._base import LawSpec as ClosureSpec  # the type of the public argument closure=
 from ._base import LawSpec as LawSpec
 from ._base import Range as Range
 from ._base import Scaling as Scaling
 from ._base import SolverLaw as SolverLaw
-from ._base import SolverLaws as Closures
 from ._base import SolverLaws as SolverLaws
 from ._bind import bind as bind
 from ._bind import build as build
@@ -22,7 +20,6 @@ from ._found import choose as choose
 from ._found import support_of as support_of
 from ._found import was_given as was_given
 from ._known import Known as Known
-from ._known import KnownLaw as KnownClosure
 from ._known import KnownLaw as KnownLaw
 from ._mlp import MLP as MLP
 from ._mlp import NetworkLaw as NetworkLaw

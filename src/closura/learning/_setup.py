@@ -11,7 +11,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
 from ..forward import Likelihood, NoisePrior
-from ..laws import AbstractLaw, Closures, Range, SolverLaw, prepare
+from ..laws import AbstractLaw, Range, SolverLaw, SolverLaws, prepare
 from ..population import Population, normal, uniforms
 from ..sampling import Chains, GroupKeys, Info, Kernel, Posterior, Tuning, per_group, split_keys
 from ._hypergradients import AXIS, Replay, Trained
@@ -110,7 +110,7 @@ class Setup(eqx.Module):
         """Is there anything to learn, law or surrogate?"""
         return bool(jax.tree.leaves((state.law.weights, state.surrogate.weights)))
 
-    def tabulate(self, weights: PyTree, ranges: Mapping[str, Range]) -> tuple[Closures, Float[Array, ""]]:
+    def tabulate(self, weights: PyTree, ranges: Mapping[str, Range]) -> tuple[SolverLaws, Float[Array, ""]]:
         """The laws as solvers call them, and their log prior."""
         laws = with_weights(self.closures, weights)
         views = prepare(laws, ranges)
@@ -118,7 +118,7 @@ class Setup(eqx.Module):
         return views | self.fixed, log_prior
 
     def posterior(
-        self, laws: Closures, state: State, now: Schedule | None = None, delayed_acceptance: bool = False
+        self, laws: SolverLaws, state: State, now: Schedule | None = None, delayed_acceptance: bool = False
     ) -> Posterior:
         """The density that kernels leave invariant, under these laws and at this point of the schedule."""
         network = eqx.combine(state.surrogate.weights, self.network)

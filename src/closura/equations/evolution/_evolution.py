@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ...data import Observations
-from ...laws import Closures, ClosureSpec, bind
+from ...laws import LawSpec, SolverLaws, bind
 from ...parameters import Parameters, Stated, System, Theta
 from .._base import Draws, Equation, ForwardModel, Systems
 from .._index import Near, ObservationIndex, interpolation_error
@@ -85,7 +85,7 @@ class Evolution(InitialValueProblem):
         order: int | None = None,
         dealias: bool | None = None,
         speed: Callable[..., Any] | None = None,
-        closure: ClosureSpec | Mapping[str, ClosureSpec] | None = None,
+        closure: LawSpec | Mapping[str, LawSpec] | None = None,
         observed: Observed = None,
         integrator: Integrator | None = None,
         sigma: Sigma = None,
@@ -195,7 +195,7 @@ class Evolution(InitialValueProblem):
         """The initial fields on the grid; a given value at an end comes before what the initial state says there."""
         return self.conditions.start(self.parameters.constrain(theta, system))
 
-    def rate(self, theta: Theta, laws: Closures, system: System) -> Rhs:
+    def rate(self, theta: Theta, laws: SolverLaws, system: System) -> Rhs:
         """The right-hand side (t, fields) -> d(fields)/dt of one system on the grid."""
         p, at_sites = self.parameters.constrain(theta, system), self.at_sites(theta, laws, system)
 
@@ -206,7 +206,9 @@ class Evolution(InitialValueProblem):
 
         return rhs
 
-    def local(self, theta: Theta, laws: Closures, system: System, record: Record | None = None) -> Callable[..., State]:
+    def local(
+        self, theta: Theta, laws: SolverLaws, system: System, record: Record | None = None
+    ) -> Callable[..., State]:
         """The physics at one point: (u, ux, uxx, x, t) -> one rate a field, all as tuples."""
         p, f = self.parameters.constrain(theta, system), bind(laws, self.single, record)
 
@@ -217,7 +219,7 @@ class Evolution(InitialValueProblem):
 
         return local
 
-    def at_sites(self, theta: Theta, laws: Closures, system: System) -> Callable[..., Any]:
+    def at_sites(self, theta: Theta, laws: SolverLaws, system: System) -> Callable[..., Any]:
         """(t, fields, function) -> function(u, ux, uxx, x, t) wherever the equation is evaluated."""
         p, speeds = self.parameters.constrain(theta, system), self.speeds(theta, laws, system)
 
@@ -237,7 +239,7 @@ class Evolution(InitialValueProblem):
         return at_sites
 
     def speeds(
-        self, theta: Theta, laws: Closures, system: System
+        self, theta: Theta, laws: SolverLaws, system: System
     ) -> Callable[[State], tuple[tuple[Float[Array, "*node"], ...], ...]]:
         """fields -> wave speeds (axis, field) at every node."""
         p, f = self.parameters.constrain(theta, system), bind(laws, self.single)
@@ -296,7 +298,7 @@ class Evolution(InitialValueProblem):
         sizes = {name: 0 if wraps and n % 2 else n for name, n, wraps in zip(self.axes, self.shape, self.periodic)}
         return interpolation_error(sizes, lambda *at: nodes_near(self, *at), data, fit, unit)
 
-    def stable_step(self, laws: Closures | None = None, theta: Draws = None, system: Systems = None) -> float:
+    def stable_step(self, laws: SolverLaws | None = None, theta: Draws = None, system: Systems = None) -> float:
         """The largest step of RK4 that is stable about the initial state, for these laws and all of these parameters.
 
         Left out, laws are as faint as a fit starts with, parameters are the prior guesses, and of known inputs those of the
@@ -307,7 +309,7 @@ class Evolution(InitialValueProblem):
         which = jnp.broadcast_to(jnp.asarray(0 if system is None else system), at.shape[:-1])
         return stable_step(self, laws, at, which)
 
-    def check_scheme(self, laws: Closures | None = None, theta: Draws = None, system: Systems = None) -> None:
+    def check_scheme(self, laws: SolverLaws | None = None, theta: Draws = None, system: Systems = None) -> None:
         """Raise if steps are too large to be stable, or too small for the precision in use."""
         check_times(self.span, self.dt)
         check_circle(self)

@@ -10,7 +10,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
-from ...laws import Closures
+from ...laws import SolverLaws
 from ...parameters import System, Theta
 from .._base import ForwardModel
 from .._index import LawInputs, ObservationIndex, Predictions, States
@@ -44,19 +44,19 @@ class EvolutionSolver(ForwardModel):
     def call_times(self) -> np.ndarray:
         return self.problem.times
 
-    def predict(self, theta: Theta, context: Closures, where: ObservationIndex, system: System) -> Predictions:
+    def predict(self, theta: Theta, context: SolverLaws, where: ObservationIndex, system: System) -> Predictions:
         """Observed quantities of one system at its observation points."""
         problem = self.problem
         fields = self._snapshots(theta, context, system, jnp.max(where.node) // problem.grid.size)
         near = jnp.stack([field.reshape(-1)[where.node] for field in fields], axis=-1)
         return problem.operator(theta, where, where.states(near), system)
 
-    def solution(self, theta: Theta, laws: Closures, system: System) -> States:
+    def solution(self, theta: Theta, laws: SolverLaws, system: System) -> States:
         """Every field of one system at every point of the problem's grid."""
         everything = dataclasses.replace(self, count=0)
         return jnp.stack([u.reshape(-1) for u in everything._snapshots(theta, laws, system)], axis=-1)
 
-    def law_inputs(self, theta: Theta, laws: Closures, system: System) -> LawInputs:
+    def law_inputs(self, theta: Theta, laws: SolverLaws, system: System) -> LawInputs:
         """Every input the laws are called with at the points of one system's solution."""
         problem = self.problem
         at_sites = problem.at_sites(theta, laws, system)
@@ -71,7 +71,7 @@ class EvolutionSolver(ForwardModel):
         seen = jax.vmap(lambda t, y: at_sites(t, y, calls))(jnp.asarray(problem.times, float), fields)
         return {name: inputs.reshape(-1, inputs.shape[-1]) for name, inputs in seen.items()}
 
-    def rhs_values(self, theta: Theta, laws: Closures, states: States, system: System) -> States:
+    def rhs_values(self, theta: Theta, laws: SolverLaws, states: States, system: System) -> States:
         """The right-hand side at a solution."""
         fields = jnp.moveaxis(states.reshape(*self.problem.shape, -1), -1, 0)
         rates = jax.vmap(self.problem.rate(theta, laws, system))(jnp.asarray(self.problem.times, float), tuple(fields))
@@ -80,7 +80,7 @@ class EvolutionSolver(ForwardModel):
     # What misses the equation
 
     def grid_residual(
-        self, theta: Theta, laws: Closures, states: States, system: System
+        self, theta: Theta, laws: SolverLaws, states: States, system: System
     ) -> Float[Array, "condition field"]:
         """Time derivatives less the equation, on the grid.
 
@@ -96,7 +96,7 @@ class EvolutionSolver(ForwardModel):
     def point_residual(
         self,
         theta: Theta,
-        laws: Closures,
+        laws: SolverLaws,
         function: Callable[[Float[Array, " axis"]], Float[Array, " field"]],
         places: Float[Array, "place axis"],
         system: System,
@@ -123,7 +123,7 @@ class EvolutionSolver(ForwardModel):
     # Stepping
 
     def _snapshots(
-        self, theta: Array, laws: Closures, system: System, last: Array | None = None
+        self, theta: Array, laws: SolverLaws, system: System, last: Array | None = None
     ) -> tuple[Float[Array, "time *node"], ...]:
         """The fields at the start and at every snapshot; what comes after the snapshot `last` need not be right."""
         problem = self.problem

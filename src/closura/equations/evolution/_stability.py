@@ -9,7 +9,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from ...laws import Closures
+from ...laws import SolverLaws
 from ...parameters import System, Theta
 from .._shared import ProblemError, unit_scaling
 from ._schemes import Dirichlet, differences
@@ -22,7 +22,7 @@ NOT_FINITE = (
 
 
 def stable_step(
-    problem: Any, laws: Closures, theta: Float[Array, "*draw parameter"], system: Int[Array, "*draw"]
+    problem: Any, laws: SolverLaws, theta: Float[Array, "*draw parameter"], system: Int[Array, "*draw"]
 ) -> float:
     """The largest step of RK4 that is stable about the initial state, for these laws and all of these parameters."""
     rates = frozen_rates if problem.grid.plane else line_rates
@@ -32,7 +32,7 @@ def stable_step(
 
 
 def line_rates(
-    problem: Any, laws: Closures, theta: Float[Array, "draw parameter"], system: Int[Array, " draw"]
+    problem: Any, laws: SolverLaws, theta: Float[Array, "draw parameter"], system: Int[Array, " draw"]
 ) -> np.ndarray:
     """(draw, mode): how fast modes about the initial state grow, from all of the linearised equation."""
     size = len(problem.state_names) * problem.grid.size
@@ -64,7 +64,7 @@ def largest_stable_step(rates: np.ndarray) -> float:
 
 
 def frozen_rates(
-    problem: Any, laws: Closures, theta: Float[Array, "draw parameter"], system: Int[Array, " draw"]
+    problem: Any, laws: SolverLaws, theta: Float[Array, "draw parameter"], system: Int[Array, " draw"]
 ) -> list[np.ndarray]:
     """Of each draw how fast modes about the initial state grow, at each place as if its coefficients were everywhere.
 
@@ -87,7 +87,7 @@ def frozen_rates(
 
 
 def _coefficients(
-    problem: Any, laws: Closures, theta: Array, system: System
+    problem: Any, laws: SolverLaws, theta: Array, system: System
 ) -> Float[Array, "site derivative field field"]:
     """How the equation at each site changes with u, with its first derivatives along each axis, and with the second ones."""
     local, start = problem.local(theta, laws, system), problem.start(theta, system)

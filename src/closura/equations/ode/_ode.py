@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ...data import Observations
-from ...laws import Closures, ClosureSpec, bind
+from ...laws import LawSpec, SolverLaws, bind
 from ...parameters import Stated, System, Theta
 from .._base import Draws, ForwardModel, Refinement, Systems
 from .._index import Near, ObservationIndex, near_on_line
@@ -69,7 +69,7 @@ class ODE(InitialValueProblem):
         parameters: Stated,
         initial: Callable[[Any], Any],
         span: tuple[float, float],
-        closure: ClosureSpec | Mapping[str, ClosureSpec] | None = None,
+        closure: LawSpec | Mapping[str, LawSpec] | None = None,
         observed: Observed,
         dt: float | None = None,
         integrator: Integrator | None = None,
@@ -125,7 +125,7 @@ class ODE(InitialValueProblem):
         values = self.initial(self.parameters.constrain(theta, system))
         return scalars(values, "initial(p)", self.state_names)
 
-    def rate(self, theta: Theta, laws: Closures, system: System, record: Record | None = None) -> Rhs:
+    def rate(self, theta: Theta, laws: SolverLaws, system: System, record: Record | None = None) -> Rhs:
         """The right-hand side (t, state) -> d(state)/dt of one system."""
         p = self.parameters.constrain(theta, system)
         f = bind(laws, self.single, record)
@@ -169,7 +169,7 @@ class ODE(InitialValueProblem):
 
         return solver_of(self, data)
 
-    def check_scheme(self, laws: Closures | None = None, theta: Draws = None, system: Systems = None) -> None:
+    def check_scheme(self, laws: SolverLaws | None = None, theta: Draws = None, system: Systems = None) -> None:
         """Raise if the integrator would solve another equation, or cannot tell one step's time from the next.
 
         Needs numbers and the precision in use, so that it waits until a fit starts.

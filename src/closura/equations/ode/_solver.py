@@ -11,7 +11,7 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from ...data import Observations
-from ...laws import Closures
+from ...laws import SolverLaws
 from ...parameters import System, Theta
 from .._base import ForwardModel
 from .._index import ON_NODE, LawInputs, ObservationIndex, Predictions, States
@@ -44,7 +44,7 @@ class ODESolver(ForwardModel):
     def call_times(self) -> np.ndarray:
         return self.problem.times
 
-    def predict(self, theta: Theta, context: Closures, where: ObservationIndex, system: System) -> Predictions:
+    def predict(self, theta: Theta, context: SolverLaws, where: ObservationIndex, system: System) -> Predictions:
         """Observed quantities of one system at its observation points."""
         problem = self.problem
         if problem.integrator.adaptive:
@@ -79,14 +79,14 @@ class ODESolver(ForwardModel):
             return problem.operator(theta, where, states, system)
         return read(int(columns[0]) if len(columns) == 1 else jnp.asarray(columns)[where.quantity])
 
-    def solution(self, theta: Theta, laws: Closures, system: System) -> States:
+    def solution(self, theta: Theta, laws: SolverLaws, system: System) -> States:
         """The whole state of one system on the problem's time grid."""
         if self.problem.integrator.adaptive:
             return jnp.stack(self._adaptive(theta, laws, jnp.asarray(self.problem.times, float), system), axis=-1)
         start, _, steps = self._steps(theta, laws, system, (1, self.problem.steps))
         return jnp.stack([jnp.concatenate([y0[None], y]) for y0, y in zip(start, steps)], axis=-1)
 
-    def law_inputs(self, theta: Theta, laws: Closures, system: System) -> LawInputs:
+    def law_inputs(self, theta: Theta, laws: SolverLaws, system: System) -> LawInputs:
         """Every input the laws are called with at the times of one system's solution."""
 
         def calls(t: Array, y: Array) -> dict[str, Array]:
@@ -98,12 +98,12 @@ class ODESolver(ForwardModel):
         seen = jax.vmap(calls)(jnp.asarray(self.problem.times, float), self.solution(theta, laws, system))
         return {name: inputs.reshape(-1, inputs.shape[-1]) for name, inputs in seen.items()}
 
-    def rhs_values(self, theta: Theta, laws: Closures, states: States, system: System) -> States:
+    def rhs_values(self, theta: Theta, laws: SolverLaws, states: States, system: System) -> States:
         """The right-hand side along a solution."""
         return self._rates(theta, laws, jnp.asarray(self.problem.times, float), states, system)
 
     def grid_residual(
-        self, theta: Theta, laws: Closures, states: States, system: System
+        self, theta: Theta, laws: SolverLaws, states: States, system: System
     ) -> Float[Array, "condition state"]:
         """How far states on the grid miss the equation, in units of the state over an eighth of the span."""
         times = jnp.asarray(self.problem.times[1:], float)
@@ -113,7 +113,7 @@ class ODESolver(ForwardModel):
     def point_residual(
         self,
         theta: Theta,
-        laws: Closures,
+        laws: SolverLaws,
         function: Callable[[Float[Array, " axis"]], Float[Array, " state"]],
         places: Float[Array, "condition 1"],
         system: System,
@@ -130,12 +130,12 @@ class ODESolver(ForwardModel):
     def _eighth(self) -> float:
         return (self.problem.span[1] - self.problem.span[0]) / 8
 
-    def _rates(self, theta: Array, laws: Closures, times: Array, states: Array, system: System) -> Array:
+    def _rates(self, theta: Array, laws: SolverLaws, times: Array, states: Array, system: System) -> Array:
         rate = self.problem.rate(theta, laws, system)
         return jax.vmap(lambda t, y: jnp.stack(rate(t, tuple(y))))(times, states)
 
     def _steps(
-        self, theta: Array, laws: Closures, system: System, grid: tuple[int, int], hold: Array | None = None
+        self, theta: Array, laws: SolverLaws, system: System, grid: tuple[int, int], hold: Array | None = None
     ) -> tuple[State, Rhs, State]:
         """Start, right-hand side, and on a grid (stride, count) the state after every `stride` steps; constant from `hold` on."""
         problem, scheme, (stride, count) = self.problem, self.problem.integrator, grid
@@ -161,7 +161,7 @@ class ODESolver(ForwardModel):
         _, steps = lax.scan(each, first, jnp.arange(stride * count, dtype=float).reshape(count, stride))
         return start, rhs, steps
 
-    def _adaptive(self, theta: Array, laws: Closures, times: Array, system: System) -> State:
+    def _adaptive(self, theta: Array, laws: SolverLaws, times: Array, system: System) -> State:
         problem = self.problem
         # Not beyond the last time asked for: what happens there must not fail this solve.
         end = jnp.maximum(jnp.max(times), problem.span[0] + problem.dt)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from jaxtyping import Array, Float
 
 from ...equations import Equation, ForwardModel
-from ...laws import Closures
+from ...laws import SolverLaws
 from ._frame import Draw, Network
 
 Conditions = Float[Array, "condition state"]
@@ -32,11 +32,11 @@ class Kind:
     refuses: Callable[[Equation], str] = _nothing
 
 
-def supervised(solver: ForwardModel, network: Network, laws: Closures, draw: Draw) -> Conditions:
+def supervised(solver: ForwardModel, network: Network, laws: SolverLaws, draw: Draw) -> Conditions:
     """Against the solver's solution."""
     return network.states(draw.theta, draw.system) - draw.label
 
 
-def on_grid(solver: ForwardModel, network: Network, laws: Closures, draw: Draw) -> Conditions:
+def on_grid(solver: ForwardModel, network: Network, laws: SolverLaws, draw: Draw) -> Conditions:
     """The equation as discretised on the grid."""
     return solver.grid_residual(draw.theta, laws, network.states(draw.theta, draw.system), draw.system)

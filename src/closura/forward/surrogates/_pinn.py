@@ -11,7 +11,7 @@ from jax import lax
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ...equations import Equation, ForwardModel, ObservationIndex, Predictions, States
-from ...laws import Closures
+from ...laws import SolverLaws
 from ...parameters import System, Theta
 from ._frame import Draw, Frame
 from ._kind import Conditions, Kind
@@ -94,7 +94,7 @@ class Pinn(eqx.Module):
         return jax.vmap(lambda place: function(place) - problem.lift(theta, place, system))(picked)
 
 
-def collocated(solver: ForwardModel, network: Pinn, laws: Closures, draw: Draw) -> Conditions:
+def collocated(solver: ForwardModel, network: Pinn, laws: SolverLaws, draw: Draw) -> Conditions:
     """The equation at fresh random places, derivatives exact; and the conditions where they are not built in."""
     theta, system, _, key = draw
     places = _spread(network.frame.problem, key)

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from ...data import Observations
 from ...equations import Equation, ForwardModel, LawInputs, ObservationIndex, Predictions, ProblemError, States
-from ...laws import Closures
+from ...laws import SolverLaws
 from ...parameters import System, Theta
 from ...population import Population
 from .._blocks import solve_systems
@@ -46,7 +46,7 @@ class Surrogate(ForwardModel):
         return self.kind.network(Frame(units, self.problem), key, **dict(self.options))
 
     def initialise(
-        self, prior: Population, laws: Closures, theta: Float[Array, "group slot system parameter"], key: PRNGKeyArray
+        self, prior: Population, laws: SolverLaws, theta: Float[Array, "group slot system parameter"], key: PRNGKeyArray
     ) -> tuple[Network, tuple[Array, Array | None]]:
         """The network in units of the solver's solutions at first draws `theta`, and these draws with their labels; draws that
         cannot be solved are replaced by the middle of the prior."""
@@ -64,7 +64,7 @@ class Surrogate(ForwardModel):
         units = Units(about, spread, jnp.asarray(np.where(scale > 0, scale, 1.0), float), center)
         return eqx.filter_jit(self.build)(units, key), (theta, paths if self.labelled else None)
 
-    def residual(self, network: Network, laws: Closures, draw: Draw) -> Float[Array, " condition"]:
+    def residual(self, network: Network, laws: SolverLaws, draw: Draw) -> Float[Array, " condition"]:
         """In units of the states."""
         return jnp.ravel(self.kind.condition(self.solver, network, laws, draw) / network.frame.units.state_scale)
 
@@ -75,14 +75,14 @@ class Surrogate(ForwardModel):
         """By the network, which takes the place of the laws."""
         return laws.states(theta, system)
 
-    def law_inputs(self, theta: Theta, laws: Closures, system: System) -> LawInputs:
+    def law_inputs(self, theta: Theta, laws: SolverLaws, system: System) -> LawInputs:
         """A network calls no laws: those of the solver."""
         return self.solver.law_inputs(theta, laws, system)
 
-    def rhs_values(self, theta: Theta, laws: Closures, states: States, system: System) -> States:
+    def rhs_values(self, theta: Theta, laws: SolverLaws, states: States, system: System) -> States:
         return self.solver.rhs_values(theta, laws, states, system)
 
-    def prepare_context(self, laws: Closures, network: Network | None = None) -> Network | None:
+    def prepare_context(self, laws: SolverLaws, network: Network | None = None) -> Network | None:
         """The network."""
         return network
 
