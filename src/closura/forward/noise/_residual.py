@@ -54,7 +54,7 @@ class ResidualNoise(Noise):
     def unlink(self, x: Numbers) -> Numbers:
         return x
 
-    def link_slope(self, x: Numbers) -> Numbers:
+    def link_gradient(self, x: Numbers) -> Numbers:
         """l'."""
         return x**0
 
@@ -62,18 +62,18 @@ class ResidualNoise(Noise):
 
     def log_prob(self, y: Array, prediction: Array, scale: Array) -> Array:
         square = ((self.link(y) - self.link(prediction)) / scale) ** 2
-        return self.constant - jnp.log(scale) - self.rho(square) + jnp.log(self.link_slope(y))
+        return self.constant - jnp.log(scale) - self.rho(square) + jnp.log(self.link_gradient(y))
 
     def sample(self, key: PRNGKeyArray, prediction: Array, scale: Array) -> Array:
         return self.unlink(self.link(prediction) + scale * self.standard(key, prediction.shape))
 
     def information(self, prediction: Array, scale: Array) -> Array:
-        return self.efficiency * (self.link_slope(prediction) / scale) ** 2
+        return self.efficiency * (self.link_gradient(prediction) / scale) ** 2
 
     def weight(self, y: Array, prediction: Array, scale: Array) -> Array:
         """As in iteratively reweighted least squares."""
         square = ((self.link(y) - self.link(prediction)) / scale) ** 2
-        return self.pull(square) * (self.link_slope(prediction) / scale) ** 2
+        return self.pull(square) * (self.link_gradient(prediction) / scale) ** 2
 
     def unit(self, prediction: np.ndarray, scale: np.ndarray) -> np.ndarray:
         return np.broadcast_to(scale, prediction.shape)
@@ -96,7 +96,7 @@ class ResidualNoise(Noise):
 
     def prepare(self, value: np.ndarray, scale: np.ndarray, mask: np.ndarray) -> tuple[np.ndarray, ...]:
         """l(y), weights of squares, and the log density of each system that is met exactly."""
-        each = self.constant - np.log(scale) + np.log(self.link_slope(value))
+        each = self.constant - np.log(scale) + np.log(self.link_gradient(value))
         return self.link(value), np.where(mask, 1 / scale**2, 0.0), np.sum(np.where(mask, each, 0.0), axis=1)
 
     def stats(self, measured: Measured, prediction: Array, jacobian: Array | None) -> ResidualStats:
@@ -107,8 +107,8 @@ class ResidualNoise(Noise):
         square = self._terms(measured, weighted * residual)
         if jacobian is None:
             return ResidualStats(square, None)
-        slope = self.link_slope(prediction) * jacobian
-        return ResidualStats(square, jnp.moveaxis(self._terms(measured, slope * weighted), 0, -1))
+        gradient = self.link_gradient(prediction) * jacobian
+        return ResidualStats(square, jnp.moveaxis(self._terms(measured, gradient * weighted), 0, -1))
 
     def loglik(
         self, measured: Measured, stats: ResidualStats, log_scale: LogScale | None
