@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import xarray as xr
 
+from ..forward import noise_of
 from ..learning import Run, Settings
 from ..sampling import Convergence
 from ._chains import disagreements, odd_steps, repeated_draws
@@ -210,6 +211,7 @@ def _judge_fit(verdict: Verdict, run: Run, chi_square: float, checked: Sequence[
         )
         return
     if chi_square > 2:
+        noise = noise_of(run.problem)
         missing, stuck = (
             ("physics is missing that the closure cannot supply", "learning")
             if _learns(run)
@@ -217,7 +219,7 @@ def _judge_fit(verdict: Verdict, run: Run, chi_square: float, checked: Sequence[
         )
         verdict.problems.append(
             f"The fit misses the data by {np.sqrt(chi_square):.1f} noise standard deviations (root mean square; about 1 is right): "
-            f"the noise is larger than stated, {missing}, or {stuck} got stuck. Check sigma and the equation; raise --iterations (now "
+            f"{noise.misfit}, {missing}, or {stuck} got stuck. Check {noise.to_check} and the equation; raise --iterations (now "
             f"{run.settings.iterations}) or try another --seed."
         )
         checked = [one for one in checked if one.level == "system" or one.check not in ("chi_square", "inside")]

@@ -184,7 +184,7 @@ class Likelihood(eqx.Module):
 
         over_systems = jax.vmap(one, in_axes=(0, 0, 0, 0 if context_axes == 2 else None))
         over_chains = jax.vmap(over_systems, in_axes=(0, None, None, 0 if context_axes else None))
-        return lambda theta: over_chains(theta, self.where, self.system, own)
+        return lambda theta: self.noise.clip(over_chains(theta, self.where, self.system, own), self.measured)
 
 
 def _split(context: PyTree, context_axes: int) -> tuple[PyTree, PyTree]:

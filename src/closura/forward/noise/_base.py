@@ -82,6 +82,8 @@ class Noise(abc.ABC):
     - `discrete`: are observations whole numbers?
     - `needs`: what `valid` asks of observations, in words; `instead`: which family does not ask for it.
     - `for_outliers`, `if_larger`: what to do about single observations far off, and about residuals that are too large.
+    - `if_smaller`: what it means that residuals are too small.
+    - `misfit`, `to_check`: what of the noise may be why a fit misses the data by far, and what to check then.
     - `bar_label`, `residual_label`, `scale_label`: what figures and report call these.
     """
 
@@ -93,6 +95,9 @@ class Noise(abc.ABC):
     instead: ClassVar[str] = "normal"
     for_outliers: ClassVar[str] = "student"
     if_larger: ClassVar[str] = "check data and sigma; if these are right, the equation lacks something"
+    if_smaller: ClassVar[str] = "sigma is stated too large, and error bars are too wide"
+    misfit: ClassVar[str] = "the noise is larger than stated"
+    to_check: ClassVar[str] = "sigma"
     bar_label: ClassVar[str] = "data ± σ"
     residual_label: ClassVar[str] = "quantile residual"
     scale_label: ClassVar[str] = "Scale of the measurement noise."
@@ -123,6 +128,10 @@ class Noise(abc.ABC):
     def log_prob_and_score(self, y: Array, prediction: Array, scale: Array) -> tuple[Array, Array]:
         """The log density and its derivative in the prediction."""
         return jax.jvp(lambda m: self.log_prob(y, m, scale), (prediction,), (jnp.ones_like(prediction),))
+
+    def clip(self, prediction: Array, measured: Measured) -> Array:
+        """Predictions (chain, system, observation) that are impossible by rounding alone, made possible; by default none is."""
+        return prediction
 
     def information(self, prediction: Array, scale: Array) -> Array:
         """Fisher's information of one observation in the prediction, E[score^2]; by default from simulated observations."""
