@@ -11,12 +11,12 @@ from ...parameters import LogNormal
 from ._base import LogScale as LogScale
 from ._base import Measured as Measured
 from ._base import Noise as Noise
+from ._base import NoisePrior as NoisePrior
 from ._base import ResidualStats as ResidualStats
 from ._lognormal import Lognormal as Lognormal
 from ._negative_binomial import NegativeBinomial as NegativeBinomial
 from ._normal import Normal as Normal
 from ._poisson import Poisson as Poisson
-from ._prior import NoisePrior as NoisePrior
 from ._student import Student as Student
 
 NOISES["normal"] = Normal()

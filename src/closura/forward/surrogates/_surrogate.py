@@ -2,7 +2,7 @@
 
 import dataclasses
 import inspect
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -10,7 +10,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ...data import Observations
 from ...equations import Equation, ForwardModel, LawInputs, ObservationIndex, Predictions, ProblemError, States
 from ...laws import SolverLaws
 from ...parameters import System, Theta
@@ -33,7 +32,7 @@ class Surrogate(ForwardModel):
     problem: Equation
     solver: ForwardModel
     kind: Kind
-    options: tuple[tuple[str, Any], ...] = ()
+    options: tuple[tuple[str, object], ...] = ()
     approximate: ClassVar[bool] = True
     cost_note: ClassVar[str] = ", and the training of the surrogate"
 
@@ -103,24 +102,9 @@ def forwards() -> list[str]:
     return ["solver", *SURROGATES]
 
 
-def forward_model(
-    name: str, problem: Equation, data: Observations, **options: Any
-) -> tuple[ForwardModel, ObservationIndex]:
-    """The forward model of that name, and where it is read for these (aligned) data; or a message why it cannot be had."""
-    solver, where = problem.solver(data)
-    if name in SURROGATES:
-        return surrogate(name, problem, solver, **options), problem.observation_index(data)
-    _require(name, problem)
-    if options:
-        raise ProblemError(
-            f"network is for surrogates, and forward={name!r} has none; drop it, or name another --forward"
-        )
-    return solver, where
-
-
-def surrogate(name: str, problem: Equation, solver: ForwardModel, **options: Any) -> Surrogate:
+def surrogate(name: str, problem: Equation, solver: ForwardModel, **options: object) -> Surrogate:
     """The surrogate of that name in place of a solver."""
-    _require(name, problem)
+    require(name, problem)
     if problem.shape is not None and min(problem.shape) < 5:
         raise ProblemError(
             f"a grid of {' x '.join(map(str, problem.shape))} points is too coarse for a surrogate, which needs five along each axis; "
@@ -130,7 +114,7 @@ def surrogate(name: str, problem: Equation, solver: ForwardModel, **options: Any
     return Surrogate(problem, solver, SURROGATES[name], tuple(sorted(options.items())))
 
 
-def _check_sizes(name: str, kind: Kind, options: dict[str, Any]) -> None:
+def _check_sizes(name: str, kind: Kind, options: dict[str, object]) -> None:
     sizes = inspect.signature(kind.network).parameters
     known = {size: p.default for size, p in sizes.items() if p.kind is p.KEYWORD_ONLY}
     for size, value in options.items():
@@ -149,7 +133,8 @@ def choices(problem: Equation) -> list[str]:
     return [name for name in forwards() if not _lacking(name, problem)]
 
 
-def _require(name: str, problem: Equation) -> None:
+def require(name: str, problem: Equation) -> None:
+    """Raise if a problem does not allow the forward model of that name."""
     lacking = _lacking(name, problem)
     if lacking:
         raise ProblemError(f"forward={name!r} {lacking}; what works is {', '.join(choices(problem))}")
