@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
+import jax.numpy as jnp
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
@@ -77,13 +78,13 @@ class AbstractLaw(SolverLaw):
     front of its array leaves, and the caller vmaps: `chain_axes(laws)` are the `in_axes`.
     """
 
-    @abc.abstractmethod
     def prepare(self, range_: Range) -> SolverLaw:
-        """What a solver calls: once an iteration, so that the many calls are cheap. The law itself is allowed."""
+        """What a solver calls: once an iteration, so that the many calls are cheap. The law itself by default."""
+        return self
 
-    @abc.abstractmethod
     def log_prior(self, range_: Range, view: SolverLaw) -> Float[Array, ""]:
         """Log density of the weights, up to a constant; `view` is the law as prepared for this range."""
+        return jnp.zeros(())
 
     @property
     def unit(self) -> float:
@@ -91,13 +92,13 @@ class AbstractLaw(SolverLaw):
         return 1.0
 
     @property
-    @abc.abstractmethod
     def weights(self) -> PyTree[Array]:
-        """What learning moves; a PyTree without leaves where the law is given."""
+        """What learning moves; a PyTree without leaves, as by default, where the law is given."""
+        return None
 
-    @abc.abstractmethod
     def with_weights(self, weights: PyTree) -> "AbstractLaw":
         """The same law with these in the place of `weights`."""
+        return self
 
 
 Laws = Mapping[str, AbstractLaw]

@@ -13,8 +13,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from ...equations import Equation, ForwardModel, ObservationIndex, Predictions, States
 from ...laws import SolverLaws
 from ...parameters import System, Theta
-from ._frame import Draw, Frame
-from ._kind import Conditions, Kind
+from ._frame import Conditions, Draw, Frame, Kind
 
 HELD, COLLOCATION = 32, 32
 

@@ -17,8 +17,7 @@ from ...population import Population
 from .._blocks import solve_systems
 from ._basis import BASIS
 from ._fno import PHYSICS, SUPERVISED
-from ._frame import Draw, Frame, Network, Units
-from ._kind import Kind
+from ._frame import Draw, Frame, Kind, Network, Units
 from ._pinn import PINN
 
 

@@ -9,8 +9,7 @@ import numpy as np
 
 from .._found import Law, LawError, Support, was_given
 from .._mlp import Dense, NetworkLaw
-from .._source import Source
-from .._structure import Structure, softplus
+from .._structure import Source, Structure, softplus
 
 ACTIVATIONS: dict[str, Callable[[Source], Source]] = {
     "silu": lambda h: h * (-softplus(-h)).call("exp"),
