@@ -19,11 +19,7 @@ from ._normal import Normal as Normal
 from ._poisson import Poisson as Poisson
 from ._student import Student as Student
 
-NOISES["normal"] = Normal()
-NOISES["lognormal"] = Lognormal()
-NOISES["student"] = Student()
-NOISES["poisson"] = Poisson()
-NOISES["negative_binomial"] = NegativeBinomial()
+NOISES.update({family.name: family for family in (Normal(), Lognormal(), Student(), Poisson(), NegativeBinomial())})
 
 
 def noise_of(problem: Equation) -> Noise:

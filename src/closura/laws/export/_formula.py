@@ -1,6 +1,7 @@
 """A law as numbers, for the languages it is written in: what its network holds, and what its structure does with them."""
 
 import datetime
+import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -88,6 +89,11 @@ def _about(law: Law, support: Support, problem: str, converged: bool) -> list[st
     if not converged:
         lines.append("THE FIT HAD NOT CONVERGED: do not use this law yet.")
     return [_harmless(line) for line in lines]
+
+
+def folded(text: str, indent: str) -> str:
+    """Over several lines where it is long."""
+    return text if len(text) < 90 else "\n" + textwrap.fill(text, 118, initial_indent=indent, subsequent_indent=indent)
 
 
 def _harmless(line: str) -> str:
