@@ -14,8 +14,8 @@ from ..data import Observations
 from ..equations import Equation, ForwardModel, ObservationIndex, ProblemError
 from ..laws import SolverLaws
 from ._blocks import block_size
-from .noise import LogScale, Measured, Noise, NoisePrior, ResidualStats, noise_of
-from .noise._base import ChainScale, LogLik, LogLikAndGrad
+from .noise import Measured, Noise, NoisePrior, ResidualStats, noise_of
+from .noise._base import ChainScale, LogLik, LogLikAndGrad, LogScale
 from .surrogates._frame import Network
 from .surrogates._surrogate import SURROGATES, require, surrogate
 

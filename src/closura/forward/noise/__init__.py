@@ -8,7 +8,6 @@ import numpy as np
 from ...data import Observations, by_quantity
 from ...equations import NOISES, Equation, ProblemError
 from ...parameters import LogNormal
-from ._base import LogScale as LogScale
 from ._base import Measured as Measured
 from ._base import Noise as Noise
 from ._base import NoisePrior as NoisePrior
