@@ -8,10 +8,7 @@ import numpy as np
 from ...data import Observations, by_quantity
 from ...equations import NOISES, Equation, ProblemError
 from ...parameters import LogNormal
-from ._base import Measured as Measured
-from ._base import Noise as Noise
-from ._base import NoisePrior as NoisePrior
-from ._base import ResidualStats as ResidualStats
+from ._base import Measured as Measured, Noise as Noise, NoisePrior as NoisePrior, ResidualStats as ResidualStats
 from ._lognormal import Lognormal as Lognormal
 from ._negative_binomial import NegativeBinomial as NegativeBinomial
 from ._normal import Normal as Normal
