@@ -134,6 +134,13 @@ def test_what_is_wrong_is_named_once(change, check, level, words):
     assert words in said[0].text
 
 
+@pytest.mark.parametrize("change", [lambda y: 0.2 * y, lambda y: np.where(np.arange(15) % 4, y, 2.1 * np.sign(y))])
+def test_noise_without_a_scale_has_no_sigma_to_blame(change):
+    for kind, blamed in (("normal", True), ("poisson", False), ("negative_binomial", True)):
+        _, said = checked(change(noise()), kind)
+        assert ("sigma" in said[0].text) == blamed
+
+
 def test_a_law_that_is_very_wrong():
     _, said = checked(noise() + wave(5.0))
     assert {one.level for one in said} == {"system", "fleet"}

@@ -101,10 +101,7 @@ def _words(
             f"{PICTURE.capitalize()}."
         )
     if check == "chi_square":
-        return (
-            f"Residuals of {who} are smaller than noise would leave them (mean square {usual}): sigma is stated too large, and "
-            "error bars are too wide."
-        )
+        return f"Residuals of {who} are smaller than noise would leave them (mean square {usual}): {noise.if_smaller}."
     if check == "largest":
         system = rows["system"].iloc[0]
         where = _farthest(residual, data, None if system == "" else data.systems.index(system))
@@ -126,8 +123,8 @@ def _words(
             f"do not know of. {cause}; {PICTURE}. (Or the noise itself is not independent.)"
         )
     return (
-        f"Of {who} only {value:.0%} of the observations lie inside their 95 % predictive intervals: check sigma, or choose another "
-        "noise."
+        f"Of {who} only {value:.0%} of the observations lie inside their 95 % predictive intervals: check {noise.to_check}, or "
+        "choose another noise."
     )
 
 

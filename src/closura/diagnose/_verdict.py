@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import xarray as xr
 
+from ..forward import noise_of
 from ..learning import Run, Settings
 from ..sampling import Convergence
 from ._remarks import Remark, disagreements, odd_steps, repeated_draws
@@ -189,12 +190,12 @@ def _judge_fit(verdict: Verdict, run: Run, chi_square: float, checked: Sequence[
         )
         return
     if chi_square > 2:
-        missing, stuck = "physics is missing", "the chains"
+        noise, missing, stuck = noise_of(run.problem), "physics is missing", "the chains"
         if _learns(run):
             missing, stuck = "physics is missing that the closure cannot supply", "learning"
         verdict.problems.append(
             f"The fit misses the data by {np.sqrt(chi_square):.1f} noise standard deviations (root mean square; about 1 is right): "
-            f"the noise is larger than stated, {missing}, or {stuck} got stuck. Check sigma and the equation; raise --iterations (now "
+            f"{noise.misfit}, {missing}, or {stuck} got stuck. Check {noise.to_check} and the equation; raise --iterations (now "
             f"{run.settings.iterations}) or try another --seed."
         )
         checked = [one for one in checked if one.level == "system" or one.check not in ("chi_square", "inside")]

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from ..data import Observations
-from ..laws import Closures, ClosureSpec
+from ..laws import LawSpec, SolverLaws
 from ..parameters import Parameters, System, Theta
 from ._fingerprint import fingerprint_laws, numbers_at
 from ._index import LawInputs, Near, ObservationIndex, ObservationOperator, Predictions, States, index_of
@@ -73,7 +73,7 @@ class Equation(abc.ABC):
         """Names of what the data see."""
         return self.operator.names
 
-    def with_closure(self, closure: ClosureSpec | Mapping[str, ClosureSpec] | None) -> "Equation":
+    def with_closure(self, closure: LawSpec | Mapping[str, LawSpec] | None) -> "Equation":
         """The same equation with another law, e.g. the true one for an oracle run."""
         return type(self)(**{**self._stated, "closure": closure, "name": self.name})
 
@@ -147,7 +147,7 @@ class Equation(abc.ABC):
     def rhs_scale(self, spread: float) -> float:
         """How large `rhs_values` must be for a solution that varies by so much."""
 
-    def check_scheme(self, laws: Closures | None = None, theta: Draws = None, system: Systems = None) -> None:  # noqa: B027
+    def check_scheme(self, laws: SolverLaws | None = None, theta: Draws = None, system: Systems = None) -> None:  # noqa: B027
         """Raise a `ProblemError` if the discretisation does not suit the equation, in the precision in use.
 
         Without laws and parameters it is judged at the prior guess with hardly any law; ask again once they are known.
@@ -200,7 +200,7 @@ class Equation(abc.ABC):
 
     @abc.abstractmethod
     def evaluate_at(
-        self, theta: Theta, laws: Closures, share: Float[Array, " 2"], state: Float[Array, " state"], system: System
+        self, theta: Theta, laws: SolverLaws, share: Float[Array, " 2"], state: Float[Array, " state"], system: System
     ) -> Float[Array, " number"]:
         """Numbers that tell this equation from another: its terms at a state, and at a place that is `share` of each axis."""
 
@@ -245,19 +245,19 @@ class ForwardModel(abc.ABC):
         """The whole solution of one system on the grid."""
 
     @abc.abstractmethod
-    def law_inputs(self, theta: Theta, laws: Closures, system: System) -> LawInputs:
+    def law_inputs(self, theta: Theta, laws: SolverLaws, system: System) -> LawInputs:
         """Inputs the laws are called with in one system's solution."""
 
     @abc.abstractmethod
-    def rhs_values(self, theta: Theta, laws: Closures, states: States, system: System) -> States:
+    def rhs_values(self, theta: Theta, laws: SolverLaws, states: States, system: System) -> States:
         """What the laws are part of, at a solution: a rate, a coefficient."""
 
-    def law_effect(self, theta: Theta, laws: Closures, others: Closures, states: States, system: System) -> States:
+    def law_effect(self, theta: Theta, laws: SolverLaws, others: SolverLaws, states: States, system: System) -> States:
         """How `rhs_values` change when other laws take the place of these."""
         return self.rhs_values(theta, others, states, system) - self.rhs_values(theta, laws, states, system)
 
     def grid_residual(
-        self, theta: Theta, laws: Closures, states: States, system: System
+        self, theta: Theta, laws: SolverLaws, states: States, system: System
     ) -> Float[Array, "condition state"]:
         """How far states on the grid miss the discrete equation, in units of the state. Only of equations that offer it."""
         raise NotImplementedError
@@ -265,7 +265,7 @@ class ForwardModel(abc.ABC):
     def point_residual(
         self,
         theta: Theta,
-        laws: Closures,
+        laws: SolverLaws,
         function: Callable[[Float[Array, " axis"]], Float[Array, " state"]],
         places: Float[Array, "condition axis"],
         system: System,
@@ -273,7 +273,7 @@ class ForwardModel(abc.ABC):
         """The same of a function of the place, at any places, its derivatives exact."""
         raise NotImplementedError
 
-    def prepare_context(self, laws: Closures, network: Any = None) -> Any:
+    def prepare_context(self, laws: SolverLaws, network: Any = None) -> Any:
         """What `predict` needs beside theta, from the laws and the network of a surrogate."""
         return laws
 
@@ -291,7 +291,7 @@ class ForwardModel(abc.ABC):
         return np.full(1, np.inf)
 
     def initialise(
-        self, prior: Any, laws: Closures, theta: Float[Array, "group slot system parameter"], key: Array
+        self, prior: Any, laws: SolverLaws, theta: Float[Array, "group slot system parameter"], key: Array
     ) -> tuple[Any, tuple[Any, ...]]:
         """The network to be trained with its first weights, and the draws with their labels that it is first trained on;
         nothing for a solver."""

@@ -9,14 +9,14 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array
 
-from ..laws import Closures, ClosureSpec, Known
+from ..laws import Known, LawSpec, SolverLaws
 from ._shared import unit_scaling
 
 PLACES = 5
 APART = 1e-3  # single and double precision are nearer
 
 
-def fingerprint_laws(closures: Mapping[str, ClosureSpec]) -> Closures:
+def fingerprint_laws(closures: Mapping[str, LawSpec]) -> SolverLaws:
     """Known laws as they are, and one and the same law in place of all that are learned."""
     laws = {}
     for name, spec in closures.items():

@@ -11,7 +11,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ..laws import ClosureSpec, Known, KnownClosure, Scaling
+from ..laws import Known, KnownLaw, LawSpec, Scaling
 from ..parameters import LogNormal, Parameters, check_name
 
 Record = dict[str, list[Array]]
@@ -85,14 +85,14 @@ def unit_scaling(inputs: int) -> Scaling:
     return Scaling(jnp.zeros(inputs), jnp.ones(inputs), jnp.ones(()))
 
 
-def named_closures(closure: Any) -> dict[str, ClosureSpec]:
-    """Closures by name; a single one is called f."""
+def named_closures(closure: Any) -> dict[str, LawSpec]:
+    """SolverLaws by name; a single one is called f."""
     if closure is None:
         return {}
     closures = dict(closure) if isinstance(closure, Mapping) else {"f": closure}
     for name, spec in closures.items():
         check_name(name, "closure")
-        if not isinstance(spec, ClosureSpec):
+        if not isinstance(spec, LawSpec):
             raise ProblemError(f"closure {name!r} is {spec!r}; use cl.MLP(...) or cl.Known(function)")
     return closures
 
@@ -155,12 +155,12 @@ def takes(function: Callable[..., Any], count: int) -> bool:
     return len(arguments) >= count or any(a.kind is a.VAR_POSITIONAL for a in arguments)
 
 
-def identity_laws(closures: Mapping[str, ClosureSpec]) -> dict[str, KnownClosure]:
+def identity_laws(closures: Mapping[str, LawSpec]) -> dict[str, KnownLaw]:
     """Laws that return their first input."""
-    return {name: KnownClosure(Known(_first, spec.inputs)) for name, spec in closures.items()}
+    return {name: KnownLaw(Known(_first, spec.inputs)) for name, spec in closures.items()}
 
 
-def constant_laws(closures: Mapping[str, ClosureSpec], sizes: Mapping[str, Any]) -> dict[str, Any]:
+def constant_laws(closures: Mapping[str, LawSpec], sizes: Mapping[str, Any]) -> dict[str, Any]:
     """Laws of these sizes, whatever their inputs; those without a size as they are."""
     constant = {
         n: Known(lambda *x, c=c: jnp.full(jnp.shape(x[0]), c, dtype=float), closures[n].inputs)
@@ -210,7 +210,7 @@ def check_called(record: Record, single: bool, takes_law: bool, signature: str) 
 
 
 def named_inputs(
-    closures: Mapping[str, ClosureSpec], names: Sequence[str], call: Callable[[Record, Float[Array, " name"]], Any]
+    closures: Mapping[str, LawSpec], names: Sequence[str], call: Callable[[Record, Float[Array, " name"]], Any]
 ) -> dict[str, tuple[str, ...]]:
     """What each law is a function of: call(record, numbers), with a number of its own for each name, tells by what it hands
     to the law. What is none of these is called `input`."""
@@ -227,7 +227,7 @@ def named_inputs(
 
 
 def called_inputs(
-    closures: Mapping[str, ClosureSpec], call: Callable[[Record], Any]
+    closures: Mapping[str, LawSpec], call: Callable[[Record], Any]
 ) -> dict[str, Float[Array, "call input"]]:
     """Inputs of each law in one evaluation of an equation, which is call(record)."""
     record: Record = {name: [] for name in closures}

@@ -3,7 +3,6 @@
 from ._blocks import solve_systems as solve_systems
 from ._likelihood import Likelihood as Likelihood, likelihood as likelihood, seen_through as seen_through
 from .noise import (
-    LogScale as LogScale,
     Measured as Measured,
     Noise as Noise,
     NoisePrior as NoisePrior,
@@ -11,6 +10,11 @@ from .noise import (
     noise_of as noise_of,
     noise_prior as noise_prior,
 )
-from .surrogates._frame import Draw as Draw, Units as Units, trainable as trainable
-from .surrogates._kind import Kind as Kind, supervised as supervised
+from .surrogates._frame import (
+    Draw as Draw,
+    Kind as Kind,
+    Units as Units,
+    supervised as supervised,
+    trainable as trainable,
+)
 from .surrogates._surrogate import SURROGATES as SURROGATES, Surrogate as Surrogate, forwards as forwards

@@ -3,15 +3,11 @@
 from ._base import (
     AbstractLaw as AbstractLaw,
     Laws as Laws,
-    LawSpec as ClosureSpec,  # the type of the public argument closure=
     LawSpec as LawSpec,
     Range as Range,
     Scaling as Scaling,
     SolverLaw as SolverLaw,
-    SolverLaws as Closures,
     SolverLaws as SolverLaws,
-)
-from ._bind import (
     bind as bind,
     build as build,
     chain_axes as chain_axes,
@@ -27,7 +23,7 @@ from ._found import (
     support_of as support_of,
     was_given as was_given,
 )
-from ._known import Known as Known, KnownLaw as KnownClosure, KnownLaw as KnownLaw
+from ._known import Known as Known, KnownLaw as KnownLaw
 from ._mlp import MLP as MLP, NetworkLaw as NetworkLaw
 from ._structure import Structure as Structure
 from .export import export_law as export_law

@@ -84,8 +84,8 @@ def pushed(
         quantities=problem.observed,
         place=everywhere.reshape(*flat, -1),
         quantity=np.tile(np.arange(shape[2], dtype=np.int32), (shape[0], shape[1])),
-        # Nothing was measured there: any value that the noise allows will do.
-        value=np.full(flat, data.value[data.mask][0]),
+        # Nothing was measured there: a value that the noise allows, and as large as the data are.
+        value=np.full(flat, data.value[data.mask].max()),
         sigma=np.full(flat, np.nan),
         mask=np.ones(flat, bool),
     )

@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ...data import Observations
-from ...laws import Closures, ClosureSpec, bind
+from ...laws import LawSpec, SolverLaws, bind
 from ...parameters import Stated, System, Theta
 from .._base import Draws, Equation, ForwardModel, Systems
 from .._index import Near, ObservationIndex, Observed, interpolation_error, near_between, near_on_grid
@@ -69,7 +69,7 @@ class Custom(Equation):
         state: Sequence[str] | str | None = None,
         span: Sequence[float] | Mapping[str, Sequence[float]] | None = None,
         grid: Sequence[float] | np.ndarray | Mapping[str, Any] | None = None,
-        closure: ClosureSpec | Mapping[str, ClosureSpec] | None = None,
+        closure: LawSpec | Mapping[str, LawSpec] | None = None,
         differentiable: bool = True,
         expensive: bool | None = None,
         sigma: Sigma = None,
@@ -131,7 +131,12 @@ class Custom(Equation):
         return {n: ("input",) if c == 1 else tuple(f"input {i + 1}" for i in range(c)) for n, c in counts.items()}
 
     def states_at(
-        self, theta: Theta, laws: Closures, places: Float[Array, "n axis"], system: System, record: Record | None = None
+        self,
+        theta: Theta,
+        laws: SolverLaws,
+        places: Float[Array, "n axis"],
+        system: System,
+        record: Record | None = None,
     ) -> Float[Array, "n state"]:
         """What the user's solver gives at places, in any order."""
         p = self.parameters.constrain(theta, system)
@@ -171,7 +176,7 @@ class Custom(Equation):
         return spread
 
     def evaluate_at(
-        self, theta: Array, laws: Closures, share: Float[Array, " 2"], state: Float[Array, " state"], system: System
+        self, theta: Array, laws: SolverLaws, share: Float[Array, " 2"], state: Float[Array, " state"], system: System
     ) -> Float[Array, " number"]:
         """Of solutions half a standard deviation about the guesses, with the laws and without."""
         spread = 0.5 * np.sqrt(self.parameters.mean_variance)
@@ -190,7 +195,7 @@ class Custom(Equation):
     def _places(self) -> Float[Array, "point axis"]:
         return jnp.asarray(self.points, float)
 
-    def check_scheme(self, laws: Closures | None = None, theta: Draws = None, system: Systems = None) -> None:
+    def check_scheme(self, laws: SolverLaws | None = None, theta: Draws = None, system: Systems = None) -> None:
         """Before a fit: does the solver run at the guesses, and has it the derivatives that are needed?"""
         if laws is not None:
             return
@@ -199,7 +204,7 @@ class Custom(Equation):
             return
         at = jnp.asarray(self.parameters.mean, float)
 
-        def total(laws: Closures) -> Array:
+        def total(laws: SolverLaws) -> Array:
             return jnp.sum(self.states_at(at, laws, self._places, 0))
 
         def pushed(theta: Array) -> Array:

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float
 
-from ...laws import Closures, bind
+from ...laws import SolverLaws, bind
 from .._index import LawInputs
 from ._record import CALLS, thinned
 
@@ -29,7 +29,7 @@ class Asked(Protocol):
     def as_states(self, value: Any, count: int, xp: Any) -> Any: ...
 
 
-def run_on_host(problem: Asked, p: Any, laws: Closures, places: Any, calls: Calls | None = None) -> np.ndarray:
+def run_on_host(problem: Asked, p: Any, laws: SolverLaws, places: Any, calls: Calls | None = None) -> np.ndarray:
     """(n, state), the user's function called with floats, NumPy arrays and laws of these; `calls` notes what laws are asked."""
     at = np.asarray(places, float)
     order = np.argsort(at[:, 0], kind="stable")
@@ -51,7 +51,7 @@ def _in_numpy(law: Any, calls: list[np.ndarray] | None) -> Callable[..., Any]:
     return called
 
 
-def solve_on_host(problem: Asked, p: Any, laws: Closures, places: Float[Array, "n axis"]) -> Float[Array, "n state"]:
+def solve_on_host(problem: Asked, p: Any, laws: SolverLaws, places: Float[Array, "n axis"]) -> Float[Array, "n state"]:
     """The same out of a compiled program. What fails is NaN: whether it works at all is tried before."""
     shape = jax.ShapeDtypeStruct((len(places), len(problem.state_names)), places.dtype)
 
@@ -64,7 +64,7 @@ def solve_on_host(problem: Asked, p: Any, laws: Closures, places: Float[Array, "
     return jax.pure_callback(host, shape, p, places, vmap_method="sequential")
 
 
-def inputs_on_host(problem: Asked, p: Any, laws: Closures) -> LawInputs:
+def inputs_on_host(problem: Asked, p: Any, laws: SolverLaws) -> LawInputs:
     """Some of the inputs laws are called with in one solution."""
     kind = np.dtype(jax.numpy.result_type(float))
     shapes = {name: jax.ShapeDtypeStruct((CALLS, law.spec.inputs), kind) for name, law in laws.items()}

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ...laws import Closures, LawSpec, SolverLaw
+from ...laws import LawSpec, SolverLaw, SolverLaws
 from .._index import LawInputs
 
 CALLS = 256  # kept of each solution
@@ -83,7 +83,7 @@ def _noted_jvp(recorder: Recorder, primals: tuple[Array, Array], tangents: tuple
     return _noted(recorder, *primals), tangents[1]  # implicit solvers differentiate their equation
 
 
-def noted(laws: Closures, anchor: Float[Array, ""]) -> dict[str, Noted]:
+def noted(laws: SolverLaws, anchor: Float[Array, ""]) -> dict[str, Noted]:
     """Laws that keep their inputs."""
     return {name: Noted(law.spec, Recorder(law), anchor) for name, law in laws.items()}
 

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ...laws import Closures, LawSpec, SolverLaw
+from ...laws import LawSpec, SolverLaw, SolverLaws
 from ...parameters import System, Theta
 from .._base import ForwardModel
 from .._index import LawInputs, ObservationIndex, Predictions, States
@@ -42,7 +42,7 @@ class CustomSolver(ForwardModel):
     def working_set_size(self, parameters: int) -> int:
         return 2 * len(self.problem.points) * len(self.problem.state_names) * (1 + parameters)
 
-    def predict(self, theta: Theta, context: Closures, where: ObservationIndex, system: System) -> Predictions:
+    def predict(self, theta: Theta, context: SolverLaws, where: ObservationIndex, system: System) -> Predictions:
         """Observed quantities of one system at its observation points."""
         problem = self.problem
         if problem.anywhere:
@@ -51,20 +51,20 @@ class CustomSolver(ForwardModel):
             states = where.states(self.solution(theta, context, system)[where.node])
         return problem.operator(theta, where, states, system)
 
-    def solution(self, theta: Theta, laws: Closures, system: System) -> States:
+    def solution(self, theta: Theta, laws: SolverLaws, system: System) -> States:
         return self.problem.states_at(theta, laws, jnp.asarray(self.problem.points, float), system)
 
-    def law_inputs(self, theta: Theta, laws: Closures, system: System) -> LawInputs:
+    def law_inputs(self, theta: Theta, laws: SolverLaws, system: System) -> LawInputs:
         """Some of the inputs the laws were called with, also in steps that were rejected."""
         if not self.problem.differentiable:
             return inputs_on_host(self.problem, self.problem.parameters.constrain(theta, system), laws)
         watched = noted(laws, theta[0] + 0 * system)
         return fetched(watched, self.solution(theta, watched, system))
 
-    def rhs_values(self, theta: Theta, laws: Closures, states: States, system: System) -> States:
+    def rhs_values(self, theta: Theta, laws: SolverLaws, states: States, system: System) -> States:
         return states
 
-    def law_effect(self, theta: Theta, laws: Closures, others: Closures, states: States, system: System) -> States:
+    def law_effect(self, theta: Theta, laws: SolverLaws, others: SolverLaws, states: States, system: System) -> States:
         """How the solution begins to change from these laws to the others."""
 
         def solved(share: Array) -> States:
