@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_serializer, field_validator, model_validator
-from pydantic_core import ErrorDetails
 
 from ..equations import Equation
 from ..forward import forwards
@@ -304,8 +303,10 @@ def unknown(key: str, known: Mapping[str, str]) -> str:
     return f"unknown setting {key!r}; {hint}"
 
 
-def _explain(item: ErrorDetails, known: Mapping[str, str]) -> str:
-    key = ".".join(str(part) for part in item["loc"])
+def _explain(item: Mapping[str, object], known: Mapping[str, str]) -> str:
+    place = item["loc"]
+    assert isinstance(place, tuple)
+    key = ".".join(map(str, place))
     if item["type"] == "extra_forbidden":
         return unknown(key, known)
     said = str(item["msg"]).removeprefix("Value error, ")
