@@ -6,8 +6,8 @@ from ._base import (
     ForwardModel as ForwardModel,
     kinds_in_words as kinds_in_words,
     place_names as place_names,
+    same_equation as same_equation,
 )
-from ._fingerprint import same_equation as same_equation
 from ._index import (
     LawInputs as LawInputs,
     ObservationIndex as ObservationIndex,
@@ -18,9 +18,9 @@ from ._index import (
 from ._integrators import RK4 as RK4, Adaptive as Adaptive, Leapfrog as Leapfrog
 from ._shared import (
     NOISES as NOISES,
-    NoiseModel as NoiseModel,
     ProblemError as ProblemError,
     constant_laws as constant_laws,
+    unit_laws as unit_laws,
     unit_scaling as unit_scaling,
 )
 from .custom._custom import Custom as Custom

@@ -11,20 +11,22 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, PyTree
 
 from ..data import Observations
-from ..laws import LawSpec, SolverLaws
+from ..laws import Known, LawSpec, SolverLaws
 from ..parameters import Parameters, System, Theta
-from ._fingerprint import fingerprint_laws, numbers_at
+from ..population import Population
 from ._index import LawInputs, Near, ObservationIndex, ObservationOperator, Predictions, States, index_of
-from ._shared import ProblemError, as_covariates, as_noise, named_closures
+from ._shared import ProblemError, as_covariates, as_noise, named_closures, unit_laws
 
 Draws = Float[Array, "*draw parameter"] | None
 Systems = Int[Array, "*draw"] | int | None
 FINE = 4000  # intervals of a sampled signal, where a solver's own steps do not say better
+PLACES, APART = 5, 1e-3  # of a fingerprint: how many, and how far apart equal ones may be; precisions are nearer
 
 
 class Refinement(NamedTuple):
@@ -177,26 +179,22 @@ class Equation(abc.ABC):
             "like rounding, whole numbers (astype(int)), comparisons, argmin or lax.stop_gradient; interpolate instead"
         )
 
-    def require_derivatives(self, what: str) -> None:
-        """Raise if there are none."""
-        if "derivatives" not in self.offers:
-            raise ProblemError(
-                f"{what} takes derivatives of the solution, and {self.name!r} has none: write its solve in JAX and leave out "
-                "differentiable=False, which allows more than a fit by a surrogate and forecasts of the fitted systems"
-            )
-
     def fingerprint(self) -> list[float | None]:
         """What the equation gives at places, states and parameters that are the same in every run; None where not finite.
 
         Learned laws return a number of their own, so that only what is known of the equation counts.
         """
-        laws = fingerprint_laws(self.closures)
+        stand_in = {n: Known(_any_law, spec.inputs) for n, spec in self.closures.items() if spec.trainable}
+        laws, random = unit_laws({**self.closures, **stand_in}), np.random.default_rng(0)
         width = len(self.parameters) + bool(self.parameters.known_inputs)  # as version 0.1 drew them
+        theta, share = random.normal(size=(PLACES, width)), random.uniform(0.2, 0.8, (PLACES, 2))
+        state = random.normal(size=(PLACES, len(self.state_names)))
 
         def at(theta: Array, share: Array, state: Array) -> Array:
             return self.evaluate_at(theta[: len(self.parameters)], laws, share, state, 0)
 
-        return numbers_at(at, width, len(self.state_names))
+        found = jax.jit(jax.vmap(at))(*(jnp.asarray(draw, float) for draw in (theta, share, state)))
+        return [float(number) if np.isfinite(number) else None for number in np.asarray(found, float).ravel()]
 
     @abc.abstractmethod
     def evaluate_at(
@@ -213,10 +211,6 @@ class Equation(abc.ABC):
     def signal_times(self) -> np.ndarray:
         """Equidistant times at which known signals are sampled."""
         return np.linspace(*self.bounds[self.axes.index("time")], 1 + FINE)
-
-    def solve_seconds(self) -> float | None:
-        """How long one solve takes, measured; None where solves are quick enough to be measured by the thousand."""
-        return None
 
 
 class ForwardModel(abc.ABC):
@@ -237,11 +231,11 @@ class ForwardModel(abc.ABC):
         return False
 
     @abc.abstractmethod
-    def predict(self, theta: Theta, context: Any, where: ObservationIndex, system: System) -> Predictions:
+    def predict(self, theta: Theta, context: PyTree, where: ObservationIndex, system: System) -> Predictions:
         """Observed quantities of one system at its observation points."""
 
     @abc.abstractmethod
-    def solution(self, theta: Theta, laws: Any, system: System) -> States:
+    def solution(self, theta: Theta, laws: PyTree, system: System) -> States:
         """The whole solution of one system on the grid."""
 
     @abc.abstractmethod
@@ -273,7 +267,7 @@ class ForwardModel(abc.ABC):
         """The same of a function of the place, at any places, its derivatives exact."""
         raise NotImplementedError
 
-    def prepare_context(self, laws: SolverLaws, network: Any = None) -> Any:
+    def prepare_context(self, laws: SolverLaws, network: PyTree = None) -> PyTree:
         """What `predict` needs beside theta, from the laws and the network of a surrogate."""
         return laws
 
@@ -291,8 +285,8 @@ class ForwardModel(abc.ABC):
         return np.full(1, np.inf)
 
     def initialise(
-        self, prior: Any, laws: SolverLaws, theta: Float[Array, "group slot system parameter"], key: Array
-    ) -> tuple[Any, tuple[Any, ...]]:
+        self, prior: Population, laws: SolverLaws, theta: Float[Array, "group slot system parameter"], key: Array
+    ) -> tuple[PyTree, tuple[PyTree, ...]]:
         """The network to be trained with its first weights, and the draws with their labels that it is first trained on;
         nothing for a solver."""
         return None, ()
@@ -302,6 +296,18 @@ def place_names(problem: Equation, place: Sequence[float] | np.ndarray) -> str:
     """A place in words, `t = 1.5` or `x = 0.2, y = 0.4`."""
     short = ("t" if axis == "time" else axis for axis in problem.axes)
     return ", ".join(f"{axis} = {float(at):.4g}" for axis, at in zip(short, np.atleast_1d(place)))
+
+
+def same_equation(one: list[float | None], other: list[float | None]) -> bool:
+    """Whether two fingerprints are alike, as far as both are finite."""
+    if len(one) != len(other):
+        return False
+    a, b = (np.array(numbers, float) for numbers in (one, other))  # None is not a number
+    return bool(np.all((np.abs(a - b) <= APART * (1e-3 + np.abs(a) + np.abs(b)))[np.isfinite(a + b)]))
+
+
+def _any_law(*x: Array) -> Array:
+    return sum((jnp.cos(1.0 + i + part) for i, part in enumerate(x)), jnp.zeros(()))
 
 
 def kinds_in_words() -> str:

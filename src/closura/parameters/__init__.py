@@ -5,6 +5,7 @@ from ._parameters import (
     Interval as Interval,
     Parameter as Parameter,
     Parameters as Parameters,
+    Physical as Physical,
     Positive as Positive,
     Real as Real,
     Stated as Stated,

@@ -57,7 +57,8 @@ def grid_for(problem: Equation, times: object, until: float | None) -> tuple[Equ
     if not at.size or not np.isfinite(at).all() or at.min() < begin:
         got = f"{at.min():g}" if at.size else repr(times)
         raise DataError(f"times must be numbers from the problem's start, {begin:g}, on; got {got}")
-    longer = problem.extended(max(float(at.max()), until or -np.inf))
+    last = max(float(at.max()), until or -np.inf)
+    longer = problem if last == begin else problem.extended(last)  # the start itself needs no longer span
     lines = at, *(np.unique(line) for line in longer.points.T[1:])
     return longer, np.stack(np.meshgrid(*lines, indexing="ij"), axis=-1).reshape(-1, len(lines))
 
