@@ -29,8 +29,8 @@ def cores() -> int:
 class Reporter:
     """`update(run, log)` after each chunk. Rate and remaining time are of the iterations, not of compilation."""
 
-    def __init__(self, shown: bool, console: Console | None = None):
-        self.console = console or Console(file=sys.stderr)
+    def __init__(self, shown: bool):
+        self.console = Console(file=sys.stderr)
         self.shown = shown
         self.bar = shown and self.console.is_terminal
         self.narrow = self.bar and self.console.width < WIDE

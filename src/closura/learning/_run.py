@@ -129,9 +129,11 @@ class Run:
 
     def spread(self, state: State) -> State:
         """The state on its devices, groups of chains on one each."""
-        return jax.tree.map(
-            lambda spec, part: jax.device_put(part, NamedSharding(self.mesh, spec)), STATE, state, is_leaf=_is_spec
-        )
+
+        def put(spec: PartitionSpec, part: PyTree) -> PyTree:
+            return jax.device_put(part, NamedSharding(self.mesh, spec))
+
+        return jax.tree.map(put, STATE, state, is_leaf=lambda leaf: isinstance(leaf, PartitionSpec))
 
     def _rescue(self) -> None:
         if self.settings.blocks == "joint":
@@ -330,7 +332,3 @@ class Run:
 def _by_chain(draws: np.ndarray) -> np.ndarray:
     """(draw, group, chain, ...) to (group x chain, draw, ...)."""
     return np.moveaxis(draws, 0, 2).reshape(draws.shape[1] * draws.shape[2], draws.shape[0], *draws.shape[3:])
-
-
-def _is_spec(value: object) -> bool:
-    return isinstance(value, PartitionSpec)

@@ -1,6 +1,7 @@
 """What is proposed and accepted at once: one system, what all systems share, or everything.
 
-Each kind of block cuts the chains' state into positions (group, chain, block, dim), and puts moved ones back.
+Each kind of block cuts the chains' state into positions (group, chain, block, dim), puts moved ones back, and says by
+which factor of a covariance it is proposed.
 """
 
 import abc
@@ -14,11 +15,12 @@ from jaxtyping import Array, Bool, Float
 
 from ..population import Phi
 from ._posterior import Target
-from ._preconditioner import FullBlock, OwnGivenShared, Preconditioner, SharedJoint
+from ._preconditioner import cholesky, ensemble_covariance, ensemble_factor, identity_like
 from ._state import Chains, choose_fields
 
 Position = Float[Array, "group chain block dim"]
 PerBlock = Float[Array, "group chain block"]
+Factor = Float[Array, "group block dim direction"]
 
 
 class Blocks(eqx.Module):
@@ -27,16 +29,20 @@ class Blocks(eqx.Module):
     name: ClassVar[str]
     moves: ClassVar[tuple[str, ...]]
 
-    @property
-    @abc.abstractmethod
-    def preconditioner(self) -> Preconditioner: ...
-
     @abc.abstractmethod
     def split(self, chains: Chains) -> Position: ...
 
     @abc.abstractmethod
     def join(self, chains: Chains, position: Position) -> Chains:
         """The chains with these positions; their cache is that of where they were."""
+
+    @abc.abstractmethod
+    def factor(self, position: Position, shrink: bool = True) -> Factor:
+        """The preconditioner, from the positions of the chains of each group; `shrink` as in `ensemble_covariance`."""
+
+    @abc.abstractmethod
+    def identity(self, position: Position) -> Factor:
+        """The preconditioner that does nothing."""
 
     @abc.abstractmethod
     def reduce(self, value: Float[Array, "group chain system"]) -> PerBlock:
@@ -51,22 +57,33 @@ class Blocks(eqx.Module):
 
 
 class SystemBlocks(Blocks):
-    """A block is a system. Where parameters are `shared`, only those of its own move."""
+    """A block is a system. Where parameters are `shared`, only those of its own move, by their covariance given the shared."""
 
     shared: tuple[bool, ...] | None = eqx.field(static=True, default=None)
 
     name = "theta"
     moves = ("theta",)
 
-    @property
-    def preconditioner(self) -> Preconditioner:
-        return FullBlock() if self.shared is None else OwnGivenShared(self.shared)
-
     def split(self, chains: Chains) -> Position:
         return chains.theta
 
     def join(self, chains: Chains, position: Position) -> Chains:
         return chains._replace(theta=position)
+
+    def factor(self, position: Position, shrink: bool = True) -> Factor:
+        if self.shared is None:
+            return ensemble_factor(position, shrink)
+        # With the shared ones first, a Cholesky factor's last rows and columns are of the others given them.
+        order = np.argsort(~np.array(self.shared), kind="stable")
+        back = np.argsort(order)
+        return self._own(ensemble_factor(position[..., order], shrink)[..., back, :][..., back])
+
+    def identity(self, position: Position) -> Factor:
+        return identity_like(position) if self.shared is None else self._own(identity_like(position))
+
+    def _own(self, factor: Factor) -> Factor:
+        own = ~np.array(self.shared)
+        return jnp.where(own[:, None] & own, factor, 0.0)
 
     def reduce(self, value: Array) -> Array:
         return value
@@ -76,16 +93,13 @@ class SystemBlocks(Blocks):
 
 
 class SharedBlock(Blocks):
-    """One block of all systems: what they share moves in all of them at once, their own parameters go along."""
+    """One block of all systems, their rows one after the other: what they share moves in all of them at once, and those of
+    their own go along as they do from chain to chain."""
 
     shared: tuple[bool, ...] = eqx.field(static=True)
 
     name = "shared"
     moves = ("theta",)
-
-    @property
-    def preconditioner(self) -> Preconditioner:
-        return SharedJoint(self.shared)
 
     def split(self, chains: Chains) -> Position:
         return chains.theta.reshape(*chains.theta.shape[:2], 1, -1)
@@ -94,6 +108,27 @@ class SharedBlock(Blocks):
         theta = position.reshape(*position.shape[:2], -1, len(self.shared))
         # The same in all systems to the last digit.
         return chains._replace(theta=jnp.where(np.array(self.shared), theta[..., :1, :], theta))
+
+    def factor(self, position: Position, shrink: bool = True) -> Factor:
+        chains, dim = position.shape[1], position.shape[-1]
+        flat = position[:, :, 0]
+        away = flat - jnp.mean(flat, axis=1, keepdims=True)
+        held = away[..., np.flatnonzero(self.shared)]
+        covariance = ensemble_covariance(held[:, :, None], shrink)[:, 0]
+        along = jnp.einsum("gci,gcs->gis", away, held) / chains
+        # Few chains tell little of how so many numbers go along.
+        along = chains / (chains + dim) * jnp.swapaxes(jnp.linalg.solve(covariance, jnp.swapaxes(along, 1, 2)), 1, 2)
+        return (self._with(along) @ cholesky(covariance))[:, None]
+
+    def identity(self, position: Position) -> Factor:
+        return self._with(jnp.zeros((position.shape[0], position.shape[-1], sum(self.shared))))[:, None]
+
+    def _with(self, along: Float[Array, "group dim direction"]) -> Array:
+        """Shared rows move by one, in every system."""
+        rows, one = np.tile(self.shared, along.shape[1] // len(self.shared)), np.eye(along.shape[2])
+        unit = np.zeros(along.shape[1:])
+        unit[rows] = np.tile(one, (rows.sum() // len(one), 1))
+        return jnp.where(rows[:, None], unit, along)
 
     def reduce(self, value: Array) -> Array:
         return jnp.sum(value, axis=-1, keepdims=True)
@@ -117,10 +152,6 @@ class JointBlock(Blocks):
     def dimension(systems: int, parameters: int, hierarchical: bool) -> int:
         return systems * parameters + (2 * parameters if hierarchical else 0)
 
-    @property
-    def preconditioner(self) -> Preconditioner:
-        return FullBlock()
-
     def split(self, chains: Chains) -> Position:
         flat = chains.theta.reshape(*chains.theta.shape[:2], -1)
         return jnp.concatenate([flat, *chains.phi[:2]], axis=-1)[:, :, None]
@@ -128,6 +159,12 @@ class JointBlock(Blocks):
     def join(self, chains: Chains, position: Position) -> Chains:
         theta, phi = self._parts(position[:, :, 0])
         return chains._replace(theta=theta, phi=phi)
+
+    def factor(self, position: Position, shrink: bool = True) -> Factor:
+        return ensemble_factor(position, shrink)
+
+    def identity(self, position: Position) -> Factor:
+        return identity_like(position)
 
     def reduce(self, value: Array) -> Array:
         return jnp.sum(value, axis=-1, keepdims=True)

@@ -83,14 +83,14 @@ class Posterior(eqx.Module):
         return chains._replace(cache=Cache(stats, exact))
 
     def loglik_and_grad(self, chains: Chains) -> tuple[Value, Gradient]:
-        return _scaled(self.likelihood.loglik_and_grad, chains.cache.stats, chains.log_sigma)
+        return jax.vmap(self.likelihood.loglik_and_grad)(chains.cache.stats, chains.log_sigma)
 
     def exact_loglik(self, chains: Chains) -> Value:
-        return _scaled(self.exact.loglik, chains.cache.exact, chains.log_sigma)
+        return jax.vmap(self.exact.loglik)(chains.cache.exact, chains.log_sigma)
 
     def loglik_at(self, chains: Chains) -> Value:
         values = self._over_chains(self.likelihood.values, self.context, chains)
-        return _scaled(self.likelihood.loglik, values, chains.log_sigma)
+        return jax.vmap(self.likelihood.loglik)(values, chains.log_sigma)
 
     def log_prior(self, chains: Chains) -> tuple[Value, Gradient]:
         return jax.vmap(jax.vmap(self.population.log_prior))(chains.theta, chains.phi)
@@ -114,8 +114,3 @@ class Posterior(eqx.Module):
             context, axes = over_draws(shared, prepare(own, self.ranges, self.law_axes), self.law_axes)
         found = function(flat, context, axes)
         return jax.tree.map(lambda a: a.reshape(*theta.shape[:2], *a.shape[1:]), found)
-
-
-def _scaled(weigh: Callable[..., PyTree], stats: PyTree, log_sigma: PyTree) -> PyTree:
-    """Of stored statistics, at the size of the noise each chain holds true."""
-    return stats if log_sigma is None else jax.vmap(weigh)(stats, log_sigma)
