@@ -15,8 +15,7 @@ from _common import heading, table
 
 import closura
 from closura.laws import prepare
-from closura.learning import Run, make_settings
-from closura.learning import _hypergradients as _bilevel
+from closura.learning import Run, _hypergradients as _bilevel, make_settings
 from closura.learning._hypergradients import AXIS, Bilevel
 from closura.learning._setup import neighbours
 from closura.problems import mass_damper

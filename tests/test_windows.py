@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import closura
-from closura.runs import _metrics
+from closura.runs import _collect
 
 ROOT = Path(closura.__file__).parent
 MISSING_MODULES = {"fcntl", "grp", "posix", "pty", "pwd", "readline", "resource", "syslog", "termios", "tty"}
@@ -83,6 +83,6 @@ def test_imports_without_posix():
 
 
 def test_memory_is_null_where_nobody_says_it(uninstalled):
-    assert 10 < _metrics._peak_memory() < 1e6
+    assert 10 < _collect._peak_memory() < 1e6
     uninstalled("resource")
-    assert json.dumps(_metrics._peak_memory()) == "null"
+    assert json.dumps(_collect._peak_memory()) == "null"

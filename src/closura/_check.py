@@ -52,10 +52,10 @@ class Check:
         return path
 
 
-def check(problem: Equation, data: Any, *, inputs: Any = None, **settings: Any) -> Check:
+def check(problem: Equation, data: object, *, inputs: object = None, **settings: object) -> Check:
     """Before a long run, in seconds: do problem and data fit together, what will it cost, can the answer be found at all?
 
-    Arguments are those of `fit`. What cannot work raises an error that says what to do: columns, places, solutions or slopes
+    Arguments are those of `fit`. What cannot work raises an error that says what to do: columns, places, solutions or derivatives
     that are not finite. The rest is told when the returned check is printed: what the data are, what a run will take, priors
     that miss the data, laws and parameters that cannot be told apart. Its `warnings` list what to look at, `plot()` shows data
     and what priors expect, `save(path)` writes that picture.
@@ -98,18 +98,16 @@ def _data(run: Run) -> str:
 
 
 def _cost(run: Run) -> str:
-    """From one evaluation of all chains; learning takes two and a slope."""
-    chains = run.state.chains
-    posterior = run.posterior
-    refresh: Any = eqx.filter_jit(type(posterior).refresh)
-    program = refresh.lower(posterior, chains).compile()
-    jax.block_until_ready(program(posterior, chains))
+    """From one evaluation of all chains; learning takes two and a gradient."""
+    seen = run.posterior, run.state.chains
+    refresh: Any = eqx.filter_jit(type(run.posterior).refresh)
+    program = refresh.lower(*seen).compile()
+    jax.block_until_ready(program(*seen))
     start = time.perf_counter()
-    jax.block_until_ready(program(posterior, chains))
+    jax.block_until_ready(program(*seen))
     each = (time.perf_counter() - start) / run.mesh.size
     plan, memory = run.plan, program.compiled.memory_analysis()
-    kept = plan.sample // plan.thin * run.settings.chains * len(run.data.systems) * len(run.problem.parameters)
-    size = (getattr(memory, "temp_size_in_bytes", 0) + 12 * kept) / 1e6 + 600
+    size = (getattr(memory, "temp_size_in_bytes", 0) + 12 * run.numbers_kept) / 1e6 + 600
     seconds = 2.6 * each * plan.learn + 1.2 * each * (plan.tune + plan.sample)
     return (
         f"forward={run.settings.forward}: about {1e3 * 2.6 * each:.0f} ms an iteration, {_span(seconds + 20)} in all{run.setup.likelihood.forward.cost_note}; "
@@ -118,13 +116,9 @@ def _cost(run: Run) -> str:
 
 
 def _span(seconds: float) -> str:
-    return (
-        f"{seconds:.0f} s"
-        if seconds < 100
-        else f"{seconds / 60:.0f} minutes"
-        if seconds < 6000
-        else f"{seconds / 3600:.1f} hours"
-    )
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} minutes" if seconds < 6000 else f"{seconds / 3600:.1f} hours"
 
 
 def _places(run: Run) -> list[str]:

@@ -5,7 +5,6 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 PARTIAL = ".partial"
 
@@ -13,7 +12,7 @@ PARTIAL = ".partial"
 class FolderError(OSError):
     """The run cannot be stored there; the message says why and what to do. `result` is what could not be stored."""
 
-    result: Any = None
+    result: object = None
 
 
 def write_whole(
@@ -52,3 +51,16 @@ def remove_empty(folders: list[Path]) -> None:
 def reason(error: OSError) -> str:
     """Why, in words; wherever in the system it was noticed."""
     return os.strerror(error.errno) if error.errno else str(error)
+
+
+def folder_for(path: Path) -> Path:
+    """The folder that exists where `path` is or would be made; refuses one that cannot be written to."""
+    try:
+        there = next(place for place in (path, *path.absolute().parents) if place.exists())
+    except OSError as error:
+        raise FolderError(f"cannot write to {path}: {reason(error)}; choose another folder with --out") from None
+    if not there.is_dir():
+        raise FolderError(f"{there} is a file; choose another folder with --out")
+    if not all(os.access(there, mode) for mode in (os.R_OK, os.W_OK)):
+        raise FolderError(f"cannot write to {path}: no permission; choose another folder with --out")
+    return there

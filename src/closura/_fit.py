@@ -3,8 +3,8 @@
 import sys
 import time
 import warnings
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 import jax
 import numpy as np
@@ -30,21 +30,26 @@ from .runs import (
 from .track import HISTORY, JsonLines, Trackers
 
 CHECKPOINT_EVERY = 30.0
+SELF_COVARIANCE = (
+    "covariance='self' lets a chain's own position shape its proposal, which biases the chains while the closure "
+    "is learned (kept draws use a frozen covariance and are not biased by it); it is the published kernel, here "
+    "for comparison: use covariance='halves'"
+)
 
 
 def fit(
     problem: Equation,
-    data: Any,
+    data: object,
     *,
-    inputs: Any = None,
+    inputs: object = None,
     truth: Truth | None = None,
     out: str | Path | None = None,
     overwrite: bool = False,
     resume: bool = False,
     progress: bool = True,
-    track: Any = (),
-    context: dict[str, Any] | None = None,
-    **settings: Any,
+    track: object = (),
+    context: Mapping[str, object] | None = None,
+    **settings: object,
 ) -> Result:
     """Infer every system's parameters, their population, and the law they share.
 
@@ -66,39 +71,47 @@ def fit(
     check_names(problem)
     chosen = make_settings(settings, problem)
     if chosen.covariance == "self" and chosen.preconditioner is not None:
-        warnings.warn(
-            "covariance='self' lets a chain's own position shape its proposal, which biases the chains while the closure "
-            "is learned (kept draws use a frozen covariance and are not biased by it); it is the published kernel, here "
-            "for comparison: use covariance='halves'",
-            stacklevel=2,
-        )
+        warnings.warn(SELF_COVARIANCE, stacklevel=2)
     observations = data if isinstance(data, Observations) else read_table(data, axes=problem.axes, inputs=inputs)
-    folder = None if out is None else Path(out).expanduser()
-    if resume and folder is None:
-        raise ValueError("resume=True continues a run folder: name it with out=")
+    folder = _checked_folder(out, overwrite, resume)
     trackers = Trackers(track, folder, problem.name if folder is None else folder.absolute().name, resume)
     _check_truth(truth, len(observations.systems), len(problem.parameters))
-    if folder is not None and not resume:
-        check(folder, overwrite=overwrite)
     run = Run(problem, observations, chosen)
-    if progress:
-        for note in run.notes:
-            print(f"note: {note}", file=sys.stderr)
+    for note in run.notes if progress else ():
+        print(f"note: {note}", file=sys.stderr)
     told = {**(context or {}), **chosen.model_dump()}
     if folder is not None and resume:
         restore(run, folder)
     elif folder is not None:
         check(folder, overwrite=overwrite, room=_room(run))
-    metrics: dict[str, Any] = {}
-    try:
-        trackers.start({"problem": problem.name, **told}, run.history, run.iteration)
+
+    def work() -> Result:
         if folder is None:
             drive(run, progress, lambda run: trackers.follow(run.history))
-            result = collect(run, truth, context)
-        else:
-            if not resume:
-                claim(folder, problem, run.data, truth, told)
-            result = _in_folder(run, folder, truth, context, progress, trackers, fresh=not resume)
+            return collect(run, truth, context)
+        if not resume:
+            claim(folder, problem, run.data, truth, told)
+        return _in_folder(run, folder, lambda: collect(run, truth, context), progress, trackers, fresh=not resume)
+
+    return _followed(trackers, run, {"problem": problem.name, **told}, work)
+
+
+def _checked_folder(out: str | Path | None, overwrite: bool, resume: bool) -> Path | None:
+    """The run folder, which exists if a run is to be continued and is free if not."""
+    if out is None and resume:
+        raise ValueError("resume=True continues a run folder: name it with out=")
+    folder = None if out is None else Path(out).expanduser()
+    if folder is not None and not resume:
+        check(folder, overwrite=overwrite)
+    return folder
+
+
+def _followed(trackers: Trackers, run: Run, told: dict[str, object], work: Callable[[], Result]) -> Result:
+    """The result of `work`, while trackers follow the run."""
+    metrics: dict[str, object] = {}
+    try:
+        trackers.start(told, run.history, run.iteration)
+        result = work()
         metrics = result.metrics
     finally:
         trackers.finish(metrics)
@@ -106,13 +119,7 @@ def fit(
 
 
 def _in_folder(
-    run: Run,
-    folder: Path,
-    truth: Truth | None,
-    context: dict[str, Any] | None,
-    progress: bool,
-    trackers: Trackers,
-    fresh: bool,
+    run: Run, folder: Path, collected: Callable[[], Result], progress: bool, trackers: Trackers, fresh: bool
 ) -> Result:
     """Drive a run and keep it in its folder: the results, or whatever allows to continue."""
     lines, checkpoint = JsonLines(folder / HISTORY), _checkpointer(folder)
@@ -127,7 +134,7 @@ def _in_folder(
         lines.follow(run.history)
         if not drive(run, progress, after_chunk) and run.diverged is None:
             _keep(run, folder)
-        result = collect(run, truth, context)
+        result = collected()
         save(result, folder)
     except BaseException as error:
         if run.iteration == 0:  # nothing to continue
@@ -159,11 +166,8 @@ def _check_truth(truth: Truth | None, systems: int, parameters: int) -> None:
 
 def _room(run: Run) -> float:
     """Bytes a run that need not be extended takes at most: draws on two scales and in a checkpoint, replicated data, and the report."""
-    numbers = (
-        run.plan.sample // run.plan.thin * run.settings.chains * len(run.data.systems) * len(run.problem.parameters)
-    )
     replicas = 4 * 200 * run.data.mask.size
-    return 50e6 + replicas + 3 * numbers * jax.numpy.result_type(float).itemsize
+    return 50e6 + replicas + 3 * run.numbers_kept * jax.numpy.result_type(float).itemsize
 
 
 def _keep(run: Run, folder: Path) -> bool:
@@ -175,7 +179,7 @@ def _keep(run: Run, folder: Path) -> bool:
     return find_checkpoint(folder) is not None
 
 
-def _checkpointer(folder: Path) -> Any:
+def _checkpointer(folder: Path) -> Callable[[Run], None]:
     last = time.perf_counter()
 
     def after_chunk(run: Run) -> None:

@@ -7,8 +7,7 @@ from scipy.special import ndtr
 
 from closura.data import Observations
 from closura.diagnose import check_table, remarks
-from closura.diagnose._checks import _of_unit_size, autocorrelation, chi_square, holm, largest, pattern
-from closura.diagnose._residual_pairs import residual_pairs
+from closura.diagnose._checks import _of_unit_size, autocorrelation, chi_square, holm, largest, pattern, residual_pairs
 from closura.equations import NOISES
 
 
@@ -133,6 +132,16 @@ def test_what_is_wrong_is_named_once(change, check, level, words):
     _, said = checked(change(noise()))
     assert [(one.check, one.level) for one in said] == [(check, level)]
     assert words in said[0].text
+
+
+@pytest.mark.parametrize(("kind", "blamed"), [("normal", True), ("poisson", False), ("negative_binomial", True)])
+def test_noise_without_a_scale_has_no_sigma_to_blame(kind, blamed):
+    table, said = checked(0.2 * noise(), kind)
+    assert ("sigma is stated too large" in said[0].text) == blamed
+    few = table.assign(off=(table["check"] == "inside") & (table["level"] == "fleet"))
+    data = observations(20, np.linspace(0, 8, 15)[:, None])
+    (one,) = remarks(few, posterior(noise()), data, NOISES[kind])
+    assert f"check {'sigma' if blamed else 'the counts'}, or choose another noise" in one.text
 
 
 def test_a_law_that_is_very_wrong():

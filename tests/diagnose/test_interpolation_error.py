@@ -8,8 +8,7 @@ from fields import CHANNEL
 
 import closura as cl
 from closura.diagnose._discretisation_error import unsuitable
-from closura.equations.evolution._reading import nodes_near
-from closura.equations.evolution._stability import initial_laws
+from closura.equations import constant_laws
 
 
 def channel(snapshots, cells):
@@ -34,7 +33,7 @@ def test_the_error_of_reading_is_told_by_axis(snapshots, cells, axis):
     wave = {"time": lambda t, x: np.sin(12 * t), "x": lambda t, x: np.sin(4 * np.pi * x)}[axis]
     fit = np.broadcast_to(wave(*problem.points.T), (2, 1, len(problem.points)))
     found = problem.interpolation_error(data, fit, data.sigma)
-    node, weight = nodes_near(problem, data.place)
+    node, weight = problem.near(data.place)
     off = (np.sum(weight * fit[0, 0][node], axis=-1) - wave(*np.moveaxis(data.place, -1, 0)))[data.mask] / 0.1
     assert found[axis] == pytest.approx(np.sqrt(np.mean(off**2)), rel=0.35)
     assert all(error < 1e-5 for name, error in found.items() if name != axis)
@@ -64,7 +63,7 @@ def test_the_step_is_judged_again_once_the_law_is_known():
     theta = np.array([[0.3], [-0.5]])
     for size, fine in ((0.1, True), (10.0, False)):
         problem = heat(lambda u, size=size: size + 0 * u)
-        said = unsuitable(problem, initial_laws(problem), theta)
+        said = unsuitable(problem, constant_laws(problem.closures, {}), theta)
         assert (said is None) == fine
     assert said is not None
     assert said.startswith("With the law and the parameters found, dt=0.01 is unstable")

@@ -1,5 +1,6 @@
 """The verdict names what is wrong, for which system and parameter, and what to do."""
 
+import copy
 from types import SimpleNamespace
 
 import numpy as np
@@ -7,7 +8,8 @@ import pytest
 
 from closura import MLP, Known
 from closura.diagnose import Evidence, Remark, SurrogateError, judge
-from closura.diagnose._chains import odd_steps, repeated_draws
+from closura.diagnose._remarks import odd_steps, repeated_draws
+from closura.equations import NOISES
 from closura.learning import Run, Settings
 from closura.population import Phi
 from closura.problems import mass_damper
@@ -250,6 +252,15 @@ def test_misses_the_data():
     for laws in NOTHING_TO_LEARN:
         said = only_problem(verdict(make_run(laws=laws), chi_square=9.0))
         assert "physics is missing, or the chains got stuck" in said
+
+
+def test_noise_without_a_scale_has_no_sigma_to_check():
+    problem = copy.copy(mass_damper.problem)
+    problem.noise = NOISES["poisson"]
+    said = only_problem(verdict(make_run(problem=problem), chi_square=9.0))
+    assert "the counts scatter more than those of independent events, physics is missing" in said
+    assert "Check the counts and the equation; raise --iterations (now 1500)" in said
+    assert "sigma" not in said
 
 
 FOUND = [

@@ -7,7 +7,7 @@ import pytest
 from fields import CHANNEL, ROCK
 
 import closura as cl
-from closura.equations._fingerprint import same_equation
+from closura.equations import same_equation
 
 
 def decay(physics=lambda t, s, p, f: -p.k * s.u - f(s.u), initial=lambda p: 1.0, **changes):

@@ -94,7 +94,7 @@ def test_surrogates_see_what_solutions_show(kind):
 def test_functions_of_fields(problem, places):
     squared = type(problem).__new__(type(problem))
     squared.__dict__.update(problem.__dict__)
-    from closura.equations._observe import ObservationOperator
+    from closura.equations._index import ObservationOperator
 
     squared.operator = ObservationOperator(
         {"power": lambda s, p, at: s.u**2 + at[0]}, problem.state_names, problem.parameters, 2

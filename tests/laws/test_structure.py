@@ -10,8 +10,7 @@ import pytest
 from laws import CONTRADICTIONS, FLAGS, LAWS, STRUCTURES, network_and_table, points, random_law, span, tabulate
 
 import closura as cl
-from closura.laws import Structure
-from closura.laws import _structure as stated
+from closura.laws import Structure, _structure as stated
 
 RANGES = {"around zero": (-2.0, 3.0), "off zero": (1.0, 3.0), "up to zero": (-3.0, 0.0)}
 EVERY = pytest.mark.parametrize(

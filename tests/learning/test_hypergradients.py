@@ -10,11 +10,9 @@ import pytest
 from closura import MLP
 from closura.forward.surrogates._frame import Draw, Frame
 from closura.laws import prepare
-from closura.learning import Run
-from closura.learning import _hypergradients as _bilevel
-from closura.learning._hypergradients import AXIS, Bilevel
+from closura.learning import Run, _hypergradients as _bilevel, begin
+from closura.learning._hypergradients import AXIS, Bilevel, members, neighbours
 from closura.learning._settings import make_settings
-from closura.learning._setup import _members, neighbours
 from closura.population import Phi
 from closura.problems import mass_damper
 
@@ -141,7 +139,7 @@ def test_implicit_is_the_slope_of_the_damped_minimum(data, forward, monkeypatch)
         return flat
 
     here = jax.jit(lambda: best(both.laws, 0.01 * jr.normal(jr.key(0), (int(np.prod(shape)),)), 1e-9))()
-    both = both._replace(surrogate=_bilevel.begin(Linear(None, here.reshape(shape))))
+    both = both._replace(surrogate=begin(Linear(None, here.reshape(shape))))
     _, _, slope, _ = alone(lambda: both.advance())()
 
     def value(size):
@@ -166,7 +164,7 @@ def test_newcomers_are_remembered_with_their_solutions(data):
     """Three draws in a replay of two: the newest stay, each with its own solution."""
     both = levels(data, forward="basis")
     new = both.draws + jnp.asarray([[[[0.1]], [[0.2]]]]).reshape(1, 2, 1, 1)
-    after = both._replace(newcomers=new).remembered(both.laws, both.labels(both.laws, both.draws))
+    after = both._replace(prior_draws=new).remembered(both.laws, both.labels(both.laws, both.draws))
     np.testing.assert_allclose(after.theta, new)
     np.testing.assert_allclose(after.label, both.labels(both.laws, new))
 
@@ -177,7 +175,7 @@ def test_newcomers_are_of_the_population(data):
     log_tau = jnp.broadcast_to(jnp.log(jnp.asarray([1e-4, 0.04, 0.25])), mu.shape)
     theta = jnp.zeros((2, 16, 500, 3))
     keys = jr.split(jr.key(0), 2)
-    drawn = np.asarray(_members(keys, population, *neighbours(keys, (theta, Phi(mu, log_tau)), 8)))
+    drawn = np.asarray(members(keys, population, *neighbours(keys, (theta, Phi(mu, log_tau)), 8)))
     assert drawn.shape == (2, 8, 500, 3)
     np.testing.assert_allclose(drawn.mean(axis=(1, 2)), mu[:, 0], atol=4 * 0.5 / 4000**0.5)
     np.testing.assert_allclose(drawn.std(axis=(1, 2)), np.tile([0.01, 0.2, 0.5], (2, 1)), rtol=4 / 8000**0.5)

@@ -133,6 +133,19 @@ def test_a_new_system_averages_over_the_laws(run, result):
     assert found["sd"] == pytest.approx(spread, rel=0.1)
 
 
+def test_membership_goes_with_the_law_of_each_draw(run, result):
+    """Members under any of the laws belong; what decays faster than under all of them does not."""
+    rng, times, own = np.random.default_rng(0), np.linspace(0.1, 2.0, 20), constants(run)[:, 0]
+    rows = []
+    for k, c in enumerate([*own, 3.0]):
+        value = rng.normal(MEAN, SD) * np.exp(-c * times) + SIGMA * rng.normal(size=20)
+        rows.append(pd.DataFrame({"system": f"{k:02d}", "time": times, "u": value}))
+    found = result.newcomer(pd.concat(rows))
+    assert found.belongs == {f"{k:02d}": k < 16 for k in range(17)}
+    # With the law that each goes with, what remains of the residuals is noise.
+    np.testing.assert_allclose(found.found.chi_square[:16].mean(), 1.0, atol=0.25)
+
+
 def test_one_network_cannot_stand_for_many_laws():
     with pytest.raises(SettingsError, match="every chain has its own law f, and one network cannot stand for all"):
         Run(problem(), data(), make_settings(SETTINGS | {"forward": "basis"}))

@@ -11,9 +11,9 @@ import closura as cl
 from closura.equations import ODESolver
 from closura.equations.elliptic._solver import EllipticSolver
 from closura.learning import Run, Settings
-from closura.learning._hypergradients import begin, improve
 from closura.learning._initialise import rhs_scale_of, start_laws
 from closura.learning._schedule import make_plan
+from closura.learning._setup import begin, improve
 
 SMALL = cl.MLP(width=8, depth=2)
 

@@ -9,7 +9,7 @@ import pytest
 from closura.parameters import Gamma, Interval, LogNormal, Normal, Parameters, Positive, Real, TruncatedNormal, Uniform
 from closura.population import Correlated, Diagonal, Effects, Independent, population
 from closura.population._correlation import correlation_factor, inverse_factor
-from closura.population._slice import NUMBERS, slice_draw
+from closura.population._random import NUMBERS, slice_draw
 
 SYSTEMS, CHAINS, STEPS = 4, 1000, 300
 NARROW = jnp.array([0.5, -0.2, 1.0]), jnp.array([0.6, 0.3, 0.2]), jnp.log(jnp.array([0.5, 0.3, 0.8]))

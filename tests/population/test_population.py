@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from closura.population import Diagonal, draw_log_variance, population
-from closura.population._population import TRIES
+from closura.population._random import TRIES
 from closura.problems import mass_damper
 
 DRAWS = 60_000

@@ -10,7 +10,7 @@ from closura.diagnose import Evidence, judge
 from closura.learning import Run, Settings
 from closura.population import Phi
 from closura.posterior import posterior_tree, summarise
-from closura.runs._view_parts import traces_of
+from closura.runs._collect import traces_of
 
 SYSTEMS, CHAINS, DRAWS = ("a", "b", "pump-3"), 16, 100
 PARAMETERS = {

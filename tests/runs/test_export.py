@@ -18,7 +18,7 @@ from closura.equations import unit_scaling
 from closura.laws import Known, KnownLaw, Law, LawError, build, support_of
 from closura.posterior import closure_view
 from closura.runs import export_from, save
-from closura.runs._laws_file import read_laws
+from closura.runs._load import read_laws
 
 pytestmark = pytest.mark.xdist_group("folder")
 

@@ -253,6 +253,15 @@ def test_prediction_of_a_line():
     assert len(longer) == 2 * 8
 
 
+def test_the_start_is_a_time_to_predict_at():
+    fitted = fleet(line(0.5), np.random.default_rng(1).normal([1.0, 2.0], 0.2, (400, 2)), np.ones((400, 2)))
+    begin = fitted.predict([0.0])
+    assert begin["time"].tolist() == [0.0] * len(begin)
+    assert begin.loc[0, "mean"] == pytest.approx(fitted.theta[:, 0, 0].mean(), abs=0.2)
+    with pytest.raises(cl.ProblemError, match="until=0 is not after the problem's start"):
+        fitted.predict(until=0.0)
+
+
 @pytest.mark.parametrize(("noise", "low", "high"), [("student", -2.78, 2.78), ("lognormal", -1.96, 1.96)])
 def test_measurements_have_the_noise_of_their_family(noise, low, high):
     fitted = fleet(line(0.1, noise=noise), np.tile([2.0, 0.0], (400, 1)), np.ones((400, 2)))

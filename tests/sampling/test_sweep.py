@@ -124,9 +124,7 @@ def test_own_parameters_move_by_what_shared_ones_leave_open():
     mean, truth, place = posterior()
     draws = mean + np.random.default_rng(0).normal(size=(1, 20_000, len(mean))) @ np.linalg.cholesky(truth).T
     chains = Chains(jnp.asarray(draws[..., place], float))
-    own, together = (
-        blocks.preconditioner.factor(blocks.split(chains)) for blocks in (SystemBlocks(SHARED), SharedBlock(SHARED))
-    )
+    own, together = (blocks.factor(blocks.split(chains)) for blocks in (SystemBlocks(SHARED), SharedBlock(SHARED)))
     given = truth[:-1, :-1] - np.outer(truth[:-1, -1], truth[-1, :-1]) / truth[-1, -1]
     spread = np.asarray(own[0, 1] @ own[0, 1].T)
     np.testing.assert_allclose(spread[np.ix_([0, 2], [0, 2])], given[2:4, 2:4], rtol=0.05, atol=0.01)

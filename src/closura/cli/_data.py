@@ -1,6 +1,7 @@
 """What a command works on: a problem, its data, and the truth where data are synthetic."""
 
 import dataclasses
+import difflib
 import json
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,9 +12,9 @@ import pandas as pd
 from ..data import DataError, Observations, read_table
 from ..diagnose import Truth
 from ..equations import Equation, ProblemError, align
-from ..problems import BuiltIn
+from ..problems import BUILT_IN, BuiltIn
 from ..runs import FolderError, write_whole
-from ._options import Context, UsageError, built_in
+from ._options import Context, UsageError
 from ._problem_file import from_file
 
 SIMULATED = ("data.csv", "truth.csv", "truth.json")
@@ -23,8 +24,18 @@ class Task(NamedTuple):
     problem: Equation
     data: Observations
     truth: Truth | None
-    context: dict[str, Any]
+    context: dict[str, object]
     notes: list[str]
+
+
+def built_in(name: str, or_file: bool = True) -> BuiltIn:
+    """A problem that ships with closura."""
+    if name in BUILT_IN:
+        return BUILT_IN[name]
+    near = difflib.get_close_matches(name.lower().replace("_", "-"), BUILT_IN, n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    file = "; or give a file ending in .py" if or_file else ""
+    raise UsageError(f"unknown problem {name!r}; {hint}built-in problems: {', '.join(BUILT_IN)}{file}")
 
 
 def load_task(context: Context, resumed: Path | None = None) -> Task:
@@ -91,20 +102,18 @@ def _measured(context: Context, problem: Equation, known: BuiltIn | None, resume
     if folder is not None and not (folder / "data.csv").is_file():
         raise DataError(f"{folder} holds no data.csv; name a table, or a folder made by `closura simulate`")
     table = path if folder is None else folder / "data.csv"
-    # The copy in a run folder is plain text, and its dates are numbers already.
-    options: dict[str, Any] = {"axes": problem.axes, "allow_duplicates": context.allow_duplicates}
-    options |= {} if resumed else {"time_unit": context.time_unit, "sheet": context.sheet}
-    inputs = context.inputs and Path(context.inputs).expanduser().absolute()
+    inputs = Path(context.inputs).expanduser().absolute() if context.inputs and not resumed else None
     if folder is not None and (folder / "inputs.csv").is_file():
         inputs = folder / "inputs.csv"
-    elif resumed:
-        inputs = None
-    _, data = align(problem, read_table(table, inputs=inputs, **options))
+    # The copy in a run folder is plain text, and its dates are numbers already.
+    unit, sheet = (None, None) if resumed else (context.time_unit, context.sheet)
+    duplicates = context.allow_duplicates
+    read = read_table(table, axes=problem.axes, allow_duplicates=duplicates, time_unit=unit, sheet=sheet, inputs=inputs)
+    _, data = align(problem, read)
     context = context.model_copy(update={"data": str(path), "inputs": inputs and str(inputs)})
-    notes = list(data.notes)
-    truth = None
+    notes, truth = list(data.notes), None
     if folder is not None and (folder / "truth.csv").is_file():
-        facts = _read_facts(folder / "truth.json")
+        facts = read_facts(folder / "truth.json")
         context = context.model_copy(update={"data_seed": facts.get("data_seed", context.data_seed)})
         same = known is not None and facts.get("problem", known.name) == known.name
         try:
@@ -128,7 +137,8 @@ def _read_truth(path: Path, problem: Equation, data: Observations) -> np.ndarray
     return np.asarray(problem.parameters.to_theta(physical), float)
 
 
-def _read_facts(path: Path) -> dict[str, Any]:
+def read_facts(path: Path) -> dict[str, object]:
+    """What a JSON file says; nothing where it cannot be read."""
     try:
         facts = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError):

@@ -2,11 +2,11 @@
 
 import contextlib
 import io
-import json
 import os
 import re
 import sys
 import warnings
+from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,27 +15,23 @@ import jax
 import typer
 
 from .._check import check as check_fleet
-from .._fit import fit as fit_fleet
-from .._fit import use_cores
-from ..data import DataError
+from .._fit import fit as fit_fleet, use_cores
+from ..data import DataError, read_table
 from ..equations import ProblemError
 from ..laws import LawError
 from ..learning import SettingsError, checked, make_settings
+from ..predict import Fleet, check_out, forecast_view, save_predictions
 from ..problems import BUILT_IN
-from ..runs import FolderError, LoadError, export_from, find_checkpoint, holds_run
+from ..runs import FolderError, LoadError, export_from, find_checkpoint, holds_run, load
 from ..track import TrackerError
-from ._data import load_task, write_simulation
-from ._options import Context, UsageError, built_in, choose
-from ._predict import predict_from
+from ._data import built_in, load_problem, load_task, read_facts, write_simulation
+from ._options import OPTIONS, Context, UsageError, choose, with_options
 from ._problem_file import write_start
 
 EXPECTED = (UsageError, DataError, ProblemError, SettingsError, FolderError, LawError, LoadError, TrackerError)
 
-app = typer.Typer(
-    add_completion=False,
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-)
+app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
+RunFolder = Annotated[Path, typer.Argument(help="folder of a run")]
 
 
 def _say_version(asked: bool) -> bool:
@@ -102,56 +98,17 @@ def simulate(
 
 
 @app.command()
+@with_options(*OPTIONS)
 def fit(
-    problem: Annotated[
-        str | None, typer.Argument(help="a built-in problem or a Python file that defines `problem`")
-    ] = None,
-    data: Annotated[
-        Path | None,
-        typer.Option(
-            help="table (text, Excel, Parquet, NetCDF, MATLAB): system, time (for fields x, y or time, x), one column a quantity [, sigma]"
-        ),
-    ] = None,
-    inputs: Annotated[
-        Path | None, typer.Option(help="second table, of known signals: system, time, one column each")
-    ] = None,
-    time_unit: Annotated[str | None, typer.Option(help="times are dates: count them in s, min, h or d")] = None,
-    sheet: Annotated[str | None, typer.Option(help="sheet of an Excel workbook (default: the first with data)")] = None,
-    allow_duplicates: Annotated[
-        bool | None, typer.Option("--allow-duplicates", help="the same observation may stand twice in the table")
-    ] = None,
-    out: Annotated[Path | None, typer.Option(help="run folder (default: runs/NAME, numbered)")] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="replace the run in the folder")] = False,
-    config: Annotated[Path | None, typer.Option(help="YAML file of settings; options here win over it")] = None,
-    oracle: Annotated[bool | None, typer.Option("--oracle", help="use the true law instead of learning one")] = None,
-    hierarchy: Annotated[
-        bool | None, typer.Option("--hierarchy/--no-hierarchy", help="infer the population, or fix the prior")
-    ] = None,
-    forward: Annotated[str | None, typer.Option(help="solver, basis, fno-supervised, fno-physics or pinn")] = None,
-    preset: Annotated[str | None, typer.Option(help="default, or paper: sizes and rates as published")] = None,
-    delayed_acceptance: Annotated[
-        bool | None,
-        typer.Option("--delayed-acceptance", "--exact", help="correct a surrogate by the solver while sampling"),
-    ] = None,
-    seed: Annotated[int | None, typer.Option(help="seed of the run")] = None,
-    data_seed: Annotated[int | None, typer.Option(help="seed of synthetic data")] = None,
-    systems: Annotated[int | None, typer.Option(help="number of synthetic systems")] = None,
-    chains: Annotated[int | None, typer.Option(help="chains in all")] = None,
-    iterations: Annotated[int | None, typer.Option(help="learning iterations")] = None,
-    draws: Annotated[int | None, typer.Option(help="draws kept from each chain")] = None,
-    set_: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="any other setting; repeat")
-    ] = None,
-    devices: Annotated[int | None, typer.Option(help="CPU devices; 1 switches spreading over cores off")] = None,
-    float64: Annotated[bool | None, typer.Option("--float64", help="double precision")] = None,
-    tensorboard: Annotated[
-        bool, typer.Option("--tensorboard", help="scalars for TensorBoard, in the run folder")
-    ] = False,
-    track: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="who follows the run: tensorboard, wandb, mlflow; repeat")
-    ] = None,
-    cache: Annotated[bool, typer.Option(help="keep compiled programs for the next run")] = True,
-    quiet: Annotated[bool, typer.Option("--quiet", help="no progress")] = False,
+    out: Path | None,
+    overwrite: bool,
+    config: Path | None,
+    set_: list[str] | None,
+    tensorboard: bool,
+    track: list[str] | None,
+    cache: bool,
+    quiet: bool,
+    **options: object,
 ) -> None:
     """Fit a fleet: parameters, population and shared law, into a run folder with a report.
 
@@ -159,43 +116,26 @@ def fit(
 
     Exit code: 0 converged; 1 not converged, or stopped by Ctrl-C; 2 input or folder cannot be used; 130 second Ctrl-C.
     """
-    options: dict[str, Any] = {"problem": problem, "data": None if data is None else str(data), "oracle": oracle}
-    options |= {"hierarchy": hierarchy, "forward": forward, "seed": seed, "data_seed": data_seed, "systems": systems}
-    options |= {"chains": chains, "iterations": iterations, "draws": draws, "devices": devices, "float64": float64}
-    options |= {"allow_duplicates": allow_duplicates, "time_unit": time_unit, "sheet": sheet}
-    options |= {
-        "delayed_acceptance": delayed_acceptance,
-        "preset": preset,
-        "inputs": None if inputs is None else str(inputs),
-    }
-    options["track"] = _trackers(tensorboard, track)
-    _run(*choose(config, set_ or [], options), out, overwrite=overwrite, cache=cache, progress=not quiet)
+    chosen = choose(config, set_, {**options, "track": _trackers(tensorboard, track)})
+    _run(*chosen, out, cache, overwrite=overwrite, progress=not quiet)
 
 
 @app.command()
+@with_options("config", "forward", "inputs", "time_unit", "sheet", "set_")
 def check(
     problem: Annotated[str, typer.Argument(help="a built-in problem or a Python file that defines `problem`")],
+    config: Path | None,
+    set_: list[str] | None,
     data: Annotated[Path | None, typer.Option(help="the table, as for `closura fit`")] = None,
     out: Annotated[Path | None, typer.Option(help="picture of data and priors (default: NAME-check.png)")] = None,
-    config: Annotated[Path | None, typer.Option(help="YAML file of settings; options here win over it")] = None,
-    forward: Annotated[str | None, typer.Option(help="solver, basis, fno-supervised, fno-physics or pinn")] = None,
-    inputs: Annotated[
-        Path | None, typer.Option(help="second table, of known signals: system, time, one column each")
-    ] = None,
-    time_unit: Annotated[str | None, typer.Option(help="times are dates: count them in s, min, h or d")] = None,
-    sheet: Annotated[str | None, typer.Option(help="sheet of a workbook")] = None,
-    set_: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="any other setting; repeat")
-    ] = None,
+    **options: object,
 ) -> None:
     """Seconds before a long run: do problem and data fit together, what will it cost, can the answer be found at all?
 
     Exit code: 0 nothing in the way; 1 something to look at; 2 input cannot be used.
     """
-    options: dict[str, Any] = {"problem": problem, "data": None if data is None else str(data), "forward": forward}
-    options |= {"inputs": None if inputs is None else str(inputs), "time_unit": time_unit, "sheet": sheet}
-    context, settings = choose(config, set_ or [], options)
-    _start_jax(make_settings({"devices": settings.get("devices")}).devices, context.float64, cache=True)
+    context, settings = choose(config, set_, {**options, "problem": problem, "data": data})
+    _start_jax(context, settings)
     task = load_task(context)
     found = check_fleet(task.problem, task.data, **settings)  # has the notes
     typer.echo(str(found))
@@ -205,29 +145,28 @@ def check(
 
 
 @app.command()
+@with_options("tensorboard", "cache", "quiet")
 def resume(
     folder: Annotated[Path, typer.Argument(help="folder of a run that was stopped")],
-    tensorboard: Annotated[
-        bool, typer.Option("--tensorboard", help="scalars for TensorBoard, in the run folder")
-    ] = False,
+    tensorboard: bool,
+    cache: bool,
+    quiet: bool,
     track: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="who follows it (default: who did before); none for nobody")
     ] = None,
-    cache: Annotated[bool, typer.Option(help="keep compiled programs for the next run")] = True,
-    quiet: Annotated[bool, typer.Option("--quiet", help="no progress")] = False,
 ) -> None:
     """Continue a run that was stopped."""
     if not folder.is_dir():
         raise UsageError(f"there is no folder {folder}; `closura resume` continues a run that was stopped")
     if find_checkpoint(folder) is None:
         raise UsageError(f"{folder} holds no checkpoint to continue from: {_why_none(folder)}")
-    options = {"track": _trackers(tensorboard, track)}
-    _run(*choose(folder / "config.yaml", [], options), folder, resume=True, cache=cache, progress=not quiet)
+    chosen = choose(folder / "config.yaml", None, {"track": _trackers(tensorboard, track)})
+    _run(*chosen, folder, cache, resume=True, progress=not quiet)
 
 
 @app.command()
 def export(
-    folder: Annotated[Path, typer.Argument(help="folder of a run")],
+    folder: RunFolder,
     out: Annotated[Path, typer.Option(help="file to write: law.py (NumPy), law.c (C99) or law.csv (table)")],
     closure: Annotated[str | None, typer.Option(help="which law, where there are several")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="replace the file")] = False,
@@ -237,8 +176,11 @@ def export(
 
 
 @app.command()
+@with_options("time_unit", "sheet")
 def predict(
-    folder: Annotated[Path, typer.Argument(help="folder of a run")],
+    folder: RunFolder,
+    time_unit: str | None,
+    sheet: str | None,
     data: Annotated[
         Path | None, typer.Option(help="table of newcomers, as for `closura fit`; without it, the fitted systems")
     ] = None,
@@ -251,8 +193,6 @@ def predict(
         ),
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="replace predictions already there")] = False,
-    time_unit: Annotated[str | None, typer.Option(help="times are dates: count them in s, min, h or d")] = None,
-    sheet: Annotated[str | None, typer.Option(help="sheet of a workbook")] = None,
 ) -> None:
     """Forecast the fitted systems, or infer newcomers from their few data, forecast them, and say whether they belong.
 
@@ -261,43 +201,63 @@ def predict(
     if not holds_run(folder):
         there = "is not the folder of a run" if folder.is_dir() else "does not exist"
         raise UsageError(f"{folder} {there}; name a folder that `closura fit` wrote")
-    context, settings = choose(folder / "config.yaml", [], {})
-    _start_jax(make_settings({"devices": settings.get("devices")}).devices, context.float64, True)
+    context, settings = choose(folder / "config.yaml", None, {})
+    _start_jax(context, settings)
     place = out or _numbered(Path("predictions"), folder.absolute().name)
-    reading = {"time_unit": time_unit or context.time_unit, "sheet": sheet, "inputs": inputs}
-    if not predict_from(folder, context, data, until, place, overwrite, **reading):
+    check_out(place, overwrite)
+    if not context.problem:
+        raise LoadError(
+            f"{folder} was fitted in Python and does not say with which problem; there, use "
+            f"closura.load({str(folder)!r}, problem).predict() or .newcomer(table)"
+        )
+    fleet = load(folder, load_problem(context, folder)[0])
+    with _warnings_told():
+        if data is None:
+            _predict_fitted(fleet, until, place, overwrite)
+            return
+        try:
+            unit = time_unit or context.time_unit
+            table = read_table(data, axes=fleet.problem.axes, time_unit=unit, sheet=sheet, inputs=inputs)
+        except DataError as error:
+            raise DataError(f"{error} (a table of newcomers has the columns that the fit's table had)") from None
+        newcomers = fleet.newcomer(table, until=until)
+        typer.echo(str(newcomers))
+        for path in newcomers.save(place, overwrite=overwrite):
+            typer.echo(path)
+    if not all(newcomers.belongs.values()):
         raise typer.Exit(1)
 
 
-def _run(
-    context: Context,
-    settings: dict[str, Any],
-    out: Path | None,
-    *,
-    cache: bool,
-    progress: bool,
-    overwrite: bool = False,
-    resume: bool = False,
-) -> None:
-    _start_jax(make_settings({"devices": settings.get("devices")}).devices, context.float64, cache)
-    task = load_task(context, out if resume else None)
+def _predict_fitted(fleet: Fleet, until: float | None, out: Path, overwrite: bool) -> None:
+    for note in fleet.notes:
+        typer.echo(f"note: {note}")
+    predictions = fleet.predict(until=until)
+    view = forecast_view(fleet.problem, fleet.data, predictions, None, list(fleet.data.systems))
+    axis = fleet.problem.axes[0]
+    reach = f" up to {axis} {predictions[axis].max():g}" if axis == "time" else ""
+    typer.echo(f"{len(fleet.data.systems)} fitted systems predicted{reach}.")
+    for path in save_predictions(out, predictions, fleet.summary(), view, overwrite=overwrite):
+        typer.echo(path)
+
+
+def _run(context: Context, settings: dict[str, Any], out: Path | None, cache: bool, **how: bool) -> None:
+    """Fit, as the options of `closura.fit` in `how` say."""
+    _start_jax(context, settings, cache)
+    task = load_task(context, out if how.get("resume") else None)
     folder = out or _numbered(Path("runs"), task.problem.name)
     for note in task.notes:
         typer.echo(f"note: {note}", err=True)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # the verdict speaks of figures that do not exist
-        warnings.showwarning = lambda message, *_, **__: typer.echo(f"warning: {message}", err=True)
+    with _warnings_told():
         try:
+            track = context.track or ()
             result = fit_fleet(
                 task.problem,
                 task.data,
                 truth=task.truth,
                 out=folder,
-                overwrite=overwrite,
-                resume=resume,
-                progress=progress,
-                track=context.track or (),
+                track=track,
                 context=task.context,
+                **how,
                 **settings,
             )
         except KeyboardInterrupt as stopped:
@@ -311,6 +271,14 @@ def _run(
         raise typer.Exit(1)
 
 
+@contextlib.contextmanager
+def _warnings_told() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # the verdict speaks of figures that do not exist
+        warnings.showwarning = lambda message, *_, **__: typer.echo(f"warning: {message}", err=True)
+        yield
+
+
 def _trackers(tensorboard: bool, names: list[str] | None) -> list[str] | None:
     asked = ["tensorboard"] * tensorboard + (names or [])
     return list(dict.fromkeys(asked)) or None
@@ -319,10 +287,7 @@ def _trackers(tensorboard: bool, names: list[str] | None) -> list[str] | None:
 def _why_none(folder: Path) -> str:
     if not holds_run(folder):
         return "it is not the folder of a run"
-    try:
-        metrics = json.loads((folder / "metrics.json").read_text("utf-8"))
-    except (OSError, ValueError):
-        metrics = {}
+    metrics = read_facts(folder / "metrics.json")
     if metrics.get("finished"):
         return f"that run is finished, see {folder / 'report.html'}"
     if metrics.get("diverged"):
@@ -331,9 +296,9 @@ def _why_none(folder: Path) -> str:
     return f"that run was stopped before its first one; start again with `{again}`"
 
 
-def _start_jax(devices: int | None, float64: bool, cache: bool) -> None:
+def _start_jax(context: Context, settings: dict[str, Any], cache: bool = True) -> None:
     """Everything JAX must be told before it starts."""
-    if float64:
+    if context.float64:
         jax.config.update("jax_enable_x64", True)
     if cache and not os.environ.get("JAX_COMPILATION_CACHE_DIR"):
         base = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))
@@ -341,7 +306,7 @@ def _start_jax(devices: int | None, float64: bool, cache: bool) -> None:
             (base / "closura" / "compiled").mkdir(parents=True, exist_ok=True)
             jax.config.update("jax_compilation_cache_dir", str(base / "closura" / "compiled"))
             jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
-    use_cores(devices)
+    use_cores(make_settings({"devices": settings.get("devices")}).devices)
 
 
 def _numbered(parent: Path, name: str) -> Path:

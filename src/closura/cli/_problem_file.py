@@ -4,7 +4,7 @@ import importlib.util
 import sys
 import traceback
 from pathlib import Path
-from typing import Any
+from types import ModuleType
 
 from ..equations import Equation, ProblemError, kinds_in_words
 from ._options import UsageError
@@ -48,7 +48,7 @@ def write_start(path: Path, kind: str, overwrite: bool = False) -> None:
         raise UsageError(f"{path} cannot be written: {error.strerror}") from None
 
 
-def _load(path: Path) -> Any:
+def _load(path: Path) -> ModuleType:
     # A name of its own: the file may well be called numpy.py.
     spec = importlib.util.spec_from_file_location(f"closura_problem_{path.stem}", path)
     assert spec is not None

@@ -8,38 +8,83 @@ Fields have other coordinates: `axes` names them, e.g. ("x", "y") or ("time", "x
 several quantities an empty cell means "not observed". A column with no number in it is a comment.
 """
 
-from __future__ import annotations
-
 import re
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeAlias
+from difflib import get_close_matches
+from typing import NamedTuple, NoReturn, TypeAlias
 
 import numpy as np
 import pandas as pd
 
-from ._cells import (
-    ALMOST_NUMBER,
-    DECIMAL_COMMA,
-    SLASHED,
-    THOUSANDS,
-    DataError,
-    as_dates,
-    as_numbers,
-    as_text,
-    did_you_mean,
-    listed,
-    seconds_in,
-)
-
 Names: TypeAlias = tuple[str, ...]
 STACKED = ("quantity", "value")
+_NUMBER = r"(?:[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|[+-]?(?i:inf|infinity))"
+# Meant as a number: '1,5', '1,234.5', '0.5mm', '5 mm', '< 0.1'; but not a date or a part number.
+ALMOST_NUMBER = r"[<>~]?\s*[+-]?\d+(?:[.,]\d{3})*(?:[.,]\d+(?:[eE][+-]?\d+)?\s?|\s)[^\d\s.,:/-]{0,8}"
+DECIMAL_COMMA = r"[+-]?\d+,\d+(?:[eE][+-]?\d+)?"
+THOUSANDS = r"[+-]?\d{1,3}(?:(?:\.\d{3})+,\d+|(?:,\d{3})+\.\d+|(?:,\d{3}){2,}|(?:\.\d{3}){2,})"
+SLASHED = r"\d{1,2}/\d{1,2}/\d{2,4}"
+DECIMAL_POINT = r"[+-]?\d*\.\d+(?:[eE][+-]?\d+)?"
+_ABSENT = ("", "nan", "-nan", "na", "n/a", "#n/a", "<na>", "null", "none", "nat")
+_DAY_FIRST = r"^(\d{1,2})\.(\d{1,2})\.(\d{4})(?=\D|$)"
+_CLOCK = r"[ T]\d{1,2}:\d{2}(?::\d{2}(?:[.,]\d+)?)?"
+_DATE = rf"\d{{4}}([-/])\d{{1,2}}\1\d{{1,2}}(?:{_CLOCK}(?P<zone> ?(?:Z|UTC|[+-]\d{{2}}:?\d{{2}}))?)?"
+_UNITS = {1: ("s", "sec", "second"), 60: ("min", "minute"), 3600: ("h", "hr", "hour"), 86400: ("d", "day")}
 
 
-class Checked(NamedTuple):
-    systems: Names  # in order of first appearance
-    quantities: Names
-    flat: pd.DataFrame  # one row an observation: row, system and quantity by number, a column an axis, value, sigma
+class DataError(ValueError):
+    """The table cannot be used as it is; the message says what is wrong, where, and what to do."""
+
+
+def as_text(column: pd.Series) -> pd.Series:
+    return column.astype("str").where(column.notna(), "").str.strip()
+
+
+def as_numbers(column: pd.Series, decimal: str = ".") -> tuple[np.ndarray, np.ndarray]:
+    """The numbers of a column, NaN where there is none, and where it holds something else instead."""
+    if column.dtype.kind in "iuf":
+        return column.to_numpy(np.float64, na_value=np.nan), np.zeros(len(column), dtype=bool)
+    text = as_text(column).str.replace(decimal, ".", regex=False)
+    good = text.str.fullmatch(_NUMBER).to_numpy(bool)
+    number = text.where(good, "nan").to_numpy(object).astype(np.float64)  # exact, unlike pd.to_numeric
+    return number, ~good & ~text.str.lower().isin(_ABSENT).to_numpy()
+
+
+def as_dates(column: pd.Series) -> tuple[pd.Series, np.ndarray]:
+    """The dates of a column, in UTC where they name a zone, missing where there is none; and where a zone is named."""
+    column = column.infer_objects()
+    if column.dtype.kind == "M":
+        when = pd.to_datetime(column, utc=True)
+        return when, np.full(len(column), getattr(column.dtype, "tz", None) is not None)
+    text = as_text(column).str.replace(_DAY_FIRST, r"\3-\2-\1", regex=True)
+    parts = text.str.extract(rf"^(?:{_DATE})$")
+    text = text.where(parts[0].notna(), "").str.replace("/", "-", regex=False)
+    text = text.str.replace(r"-(\d)(?=\D|$)", r"-0\1", regex=True).str.replace(r"[ T](\d):", r" 0\1:", regex=True)
+    text = text.str.replace(",", ".", regex=False).str.replace(r" ?UTC$", "Z", regex=True)
+    return pd.to_datetime(text, format="ISO8601", errors="coerce", utc=True), parts["zone"].notna().to_numpy()
+
+
+def seconds_in(unit: str) -> int:
+    for seconds, names in _UNITS.items():
+        if unit.strip().lower() in (*names, *(f"{long}s" for long in names if len(long) > 1)):
+            return seconds
+    raise DataError(f"time_unit={unit!r} is not a unit closura counts in; choose s, min, h or d")
+
+
+def listed(places: Sequence[str], total: int | None = None) -> str:
+    """The first three, and how many more there are."""
+    total = len(places) if total is None else total
+    return ", ".join(places[:3]) + (f" and {total - 3} more ({total} in all)" if total > 3 else "")
+
+
+def fix_header(axes: Names) -> str:
+    return f"The first line must name the columns: system, {', '.join(axes)}, and one per measured quantity"
+
+
+def did_you_mean(name: str, names: Sequence[str]) -> str:
+    near = [other for other in names if get_close_matches(other.lower(), [name.lower()])]
+    return f" Did you mean '{name}' by '{near[0]}'?" if near else ""
 
 
 class Begins(NamedTuple):
@@ -63,7 +108,9 @@ class LongTable:
     time_unit: str | None = None
     begins: Begins | None = None  # where another table began to count; that of this one, once it is checked
 
-    def checked(self, allow_duplicates: bool) -> Checked:
+    def checked(self, allow_duplicates: bool) -> tuple[Names, Names, pd.DataFrame]:
+        """Systems in order of first appearance, quantities, and a frame with one row an observation: row, system and quantity
+        by number, a column an axis, value, sigma."""
         self.tidy()
         system, names = self.named("system")
         self.refuse(self.frame["system"] == "", "the system's name is missing", "Write it on every line")
@@ -76,7 +123,7 @@ class LongTable:
         late = flat[flat.groupby(["system", "quantity"])[self.axes[0]].diff() < 0]
         if len(late) and self.axes == ("time",):
             self.notes.append(f"times sorted in {late['system'].nunique()} of {len(names)} systems")
-        return Checked(names, quantities, flat)
+        return names, quantities, flat
 
     def tidy(self) -> None:
         """Known names in lower case, columns without a name and empty rows left out."""
@@ -94,12 +141,12 @@ class LongTable:
             alone = " Separate them with commas (pandas: sep=';')." if len(names) == 1 else ""
             raise DataError(f"{self.source}: there is no column '{name}'; {known}{alone} {fix_header(self.axes)}")
         for name in frame.columns[frame.columns.duplicated()]:
-            raise DataError(f"{self.source}: two columns are called '{name}'. Rename or remove one")
+            self.stop(f"two columns are called '{name}'", "Rename or remove one")
         code, unique = pd.factorize(frame["system"], use_na_sentinel=False)
         nameless = frame[(as_text(pd.Series(unique)) == "").to_numpy()[code]]
         blank = nameless.index[(nameless.apply(as_text) == "").all(axis=1)]
         if len(blank) == len(frame):
-            raise DataError(f"{self.source}: the table is empty, it has no data. Add a line per observation")
+            self.stop("the table is empty, it has no data", "Add a line per observation")
         self.frame = frame.drop(index=blank).reset_index(drop=True) if len(blank) else frame
         self.lines = np.delete(self.lines, blank)
 
@@ -132,11 +179,8 @@ class LongTable:
         number[bad] = ~np.isnan(as_numbers(column[bad], self.decimal)[0])
         what = f"the time is a number, and time_unit='{unit}' is for dates"
         self.refuse(number, what, "Drop time_unit (--time-unit) if times are numbers, or write dates on every line")
-        self.refuse(
-            bad,
-            "the time is not a date",
-            "Write it as year-month-day hour:minute, like 2024-01-03 10:00 (03/01/2024 may be March)",
-        )
+        fix = "Write it as year-month-day hour:minute, like 2024-01-03 10:00 (03/01/2024 may be March)"
+        self.refuse(bad, "the time is not a date", fix)
         if zoned.any():
             fix = "Write 2024-01-03 10:00+01:00 on every line, or the zone on none"
             self.refuse(~zoned, "the date has no time zone, but others have one", fix)
@@ -182,7 +226,7 @@ class LongTable:
         if np.isnan(number).all() and not meant:
             if name.lower() == "quantity" and text.any():
                 what = f"column '{name}' holds names, but there is no column 'value'"
-                raise DataError(f"{self.source}: {what}. Rename the column of values, or '{name}' if it is a comment")
+                self.stop(what, f"Rename the column of values, or '{name}' if it is a comment")
             found = f"holds text, {self.place(int(text.argmax()), name)}" if text.any() else "is empty"
             self.notes.append(f"column '{name}' {found}: ignored")
             return None
@@ -196,12 +240,12 @@ class LongTable:
         found = {name: self.measured(name) for name in self.others()}
         columns = {name: number for name, number in found.items() if number is not None}
         if not columns:
-            raise DataError(f"{self.source}: no column of measured values; {self.known()}. {fix_header(self.axes)}")
+            self.stop(f"no column of measured values; {self.known()}", fix_header(self.axes))
         value, what = np.stack(list(columns.values()), axis=1), f"no value of {' or '.join(columns)}"
         self.refuse(np.isnan(value).all(axis=1), what, "Fill it in, or delete the line")
         for name in self.frame.columns[self.frame.columns.str.startswith("sigma_")]:
             if name[6:] not in self.frame:
-                raise DataError(f"{self.source}: '{name}' is noise, but of no column '{name[6:]}'. Rename it")
+                self.stop(f"'{name}' is noise, but of no column '{name[6:]}'", "Rename it")
         row, quantity = np.nonzero(~np.isnan(value))
         sigma = np.full(value.shape, np.nan)
         for at, name in enumerate(columns):
@@ -214,21 +258,21 @@ class LongTable:
         """One row a value, named in a column of its own."""
         form = "columns 'quantity' and 'value' give one value a row"
         for name in self.frame.columns[self.frame.columns.str.startswith("sigma_")]:
-            raise DataError(f"{self.source}: {form}, its noise is 'sigma', and there is '{name}' too. Rename it")
+            self.stop(f"{form}, its noise is 'sigma', and there is '{name}' too", "Rename it")
         for name in self.others(*STACKED):
             if self.measured(name) is not None:
                 what = f"{form}, but '{name}' is a column of values too"
-                raise DataError(f"{self.source}: {what}. Add it as rows with their own 'quantity', or remove it")
+                self.stop(what, "Add it as rows with their own 'quantity', or remove it")
         code, names = self.named("quantity")
         self.refuse(self.frame["quantity"] == "", "the quantity's name is missing", "Write it on every line")
         if not np.isnan(as_numbers(pd.Series(names))[0]).any():
             what = f"{form}, but 'quantity' holds numbers"
-            raise DataError(f"{self.source}: {what}. Write the name of what was measured, or rename the column")
+            self.stop(what, "Write the name of what was measured, or rename the column")
         for name in [name for name in names if re.fullmatch("system|sigma|sigma_.*", name) or name in self.axes]:
-            raise DataError(f"{self.source}: '{name}' cannot be the name of a quantity. Rename it")
+            self.stop(f"'{name}' cannot be the name of a quantity", "Rename it")
         value = self.measured("value")
         if value is None:
-            raise DataError(f"{self.source}: no measured values; {self.known()}. Write numbers into 'value'")
+            self.stop(f"no measured values; {self.known()}", "Write numbers into 'value'")
         self.refuse(np.isnan(value), "there is no value", "Fill it in, or delete the line")
         cells = {"value": value, "sigma": self.noise("sigma", "the value", np.ones(len(value), dtype=bool))}
         return names, pd.DataFrame({"row": np.arange(len(value)), "quantity": code, **cells})
@@ -238,30 +282,31 @@ class LongTable:
             return np.full(len(where), np.nan)
         sigma, _ = as_numbers(self.frame[column], self.decimal)
         fix = f"Give the standard deviation of {of}'s noise on every line, or remove the column"
-        self.refuse(
-            where & ~((sigma > 0) & (sigma < np.inf)), f"column '{column}' is not a positive number", fix, column
-        )
+        bad = where & ~((sigma > 0) & (sigma < np.inf))
+        self.refuse(bad, f"column '{column}' is not a positive number", fix, column)
         return sigma
 
     def refuse_duplicates(self, flat: pd.DataFrame) -> None:
-        keys = [flat[name].to_numpy() for name in ("system", *self.axes, "quantity", "value")]
-        order = np.lexsort(keys[::-1])  # stable: of equal ones the first of the table comes first
-        same = np.concatenate([[False], np.all([key[order][1:] == key[order][:-1] for key in keys], axis=0)])
-        start = np.maximum.accumulate(np.where(same, 0, np.arange(len(same))))
-        row = flat["row"].to_numpy()[order]
-        repeats = dict(sorted(zip(row[same].tolist(), row[start[same]].tolist())))
-        if repeats:
-            some = [f"{self.place(b)} repeats {self.word} {self.lines[a]}" for b, a in list(repeats.items())[:3]]
-            what = f"{self.source}: the same observation stands twice: {listed(some, len(repeats))}"
-            raise DataError(
-                f"{what}. Drop one, or allow it (allow_duplicates=True, --allow-duplicates) if it was truly measured twice"
-            )
+        keys = ["system", *self.axes, "quantity", "value"]
+        same = flat[flat.duplicated(keys, keep=False)]
+        first = same.groupby(keys)["row"].transform("min")
+        repeats = first[same["row"] > first].groupby(same["row"]).max()
+        if len(repeats):
+            some = [
+                f"{self.place(b)} repeats {self.word} {self.lines[a]}"
+                for b, a in zip(repeats.index[:3].tolist(), repeats)
+            ]
+            fix = "Drop one, or allow it (allow_duplicates=True, --allow-duplicates) if it was truly measured twice"
+            self.stop(f"the same observation stands twice: {listed(some, len(repeats))}", fix)
 
     def refuse(self, bad: np.ndarray | pd.Series, what: str, remedy: str, column: str = "") -> None:
         rows = np.flatnonzero(bad)
         if rows.size:
             some = listed([self.place(row, column) for row in rows[:3].tolist()], rows.size)
-            raise DataError(f"{self.source}: {what}: {some}. {remedy}")
+            self.stop(f"{what}: {some}", remedy)
+
+    def stop(self, what: str, remedy: str) -> NoReturn:
+        raise DataError(f"{self.source}: {what}. {remedy}")
 
     def place(self, row: int, column: str = "") -> str:
         where = ", ".join(f"{name} {str(self.frame[name].iloc[row]) or '?'}" for name in ("system", *self.axes))
@@ -272,5 +317,6 @@ class LongTable:
         return "; ".join([f"the columns are: {', '.join(self.frame.columns)}", *self.notes])
 
 
-def fix_header(axes: Names) -> str:
-    return f"The first line must name the columns: system, {', '.join(axes)}, and one per measured quantity"
+def table_of_rows(frame: pd.DataFrame, source: str, axes: Names, notes: list[str]) -> LongTable:
+    """A table that has no lines of text: messages count its rows from 1."""
+    return LongTable(frame, np.arange(len(frame)) + 1, source, notes, axes, word="row")

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import pandas as pd
 
 from ..parameters import Prior, Series
-from ._cells import DataError, did_you_mean, listed, seconds_in
-from ._long_table import LongTable, Names
+from ._long_table import DataError, LongTable, Names, did_you_mean, listed, seconds_in
 from .readers._open import name_of, open_table
-
-__all__ = ["DataError", "Observations", "by_quantity", "read_table"]
 
 Sigma: TypeAlias = float | Prior | Mapping[str, float | Prior] | None
 
@@ -101,14 +98,12 @@ class Observations:
         for name in [name for name in quantities if name not in self.quantities]:
             why = "".join(f" ({note})" for note in self.notes if note.startswith(f"column '{name}' "))
             what = f"the problem observes '{name}', but the table has no such column of values{why}"
-            known = f"it has: {', '.join(self.quantities)}.{did_you_mean(name, self.quantities)}"
-            raise DataError(f"{what}; {known} Rename a column, or change what the problem observes")
+            raise DataError(f"{what}; {self._has(name)} Rename a column, or change what the problem observes")
         order = np.array([quantities.index(q) if q in quantities else -1 for q in self.quantities])
         flat = self._flat().assign(quantity=order[self.quantity[self.mask]]).query("quantity >= 0")
-        silent = np.setdiff1d(np.arange(len(self.systems)), flat["system"])
-        if silent.size:
-            some = listed([self.systems[k] for k in silent[:3]], silent.size)
-            raise DataError(f"system {some}: {' or '.join(quantities)} was never observed. Remove its lines")
+        silent = [self.systems[k] for k in np.setdiff1d(np.arange(len(self.systems)), flat["system"])]
+        if silent:
+            raise DataError(f"system {listed(silent)}: {' or '.join(quantities)} was never observed. Remove its lines")
         inside = {axis: self._inside(flat, axis, span) for axis, span in bounds.items()}
         flat = flat.assign(**inside, sigma=_filled(flat, quantities, sigma))
         told = {name: self._constant(name) for name in constants}
@@ -120,6 +115,9 @@ class Observations:
             *(note for name, series in heard.items() for note in self._short(name, series)),
         )
         return replace(_pack(self.systems, quantities, flat, notes, self.axes), constants=told, signals=heard)
+
+    def _has(self, name: str) -> str:
+        return f"it has: {', '.join(self.quantities)}.{did_you_mean(name, self.quantities)}"
 
     def _signal(self, name: str) -> Series:
         """Times and values of a signal, for every system: from the table of inputs, or a column among the observations."""
@@ -137,9 +135,7 @@ class Observations:
         here = table.mask & (table.quantity == table.quantities.index(name))
         silent = [system for system in self.systems if system not in row or not here[row[system]].any()]
         if silent:
-            raise DataError(
-                f"the signal '{name}' is missing for system {listed(silent[:3], len(silent))}; add its lines"
-            )
+            raise DataError(f"the signal '{name}' is missing for system {listed(silent)}; add its lines")
         return tuple((table.time[k][here[k]], table.value[k][here[k]]) for k in map(row.__getitem__, self.systems))
 
     def _short(self, name: str, series: Series) -> list[str]:
@@ -147,10 +143,8 @@ class Observations:
         last = np.where(self.mask, self.time, -np.inf).max(axis=1)
         gaps = [np.diff(time).max(initial=0.0) for time, _ in series]
         short = [s for s, (time, _), gap, end in zip(self.systems, series, gaps, last) if end > time[-1] + gap]
-        some = listed(short[:3], len(short))
-        return (
-            [f"signal '{name}' ends before the observations of system {some}: held at its last value"] if short else []
-        )
+        where = f"the observations of system {listed(short)}"
+        return [f"signal '{name}' ends before {where}: held at its last value"] if short else []
 
     def inputs_frame(self) -> pd.DataFrame | None:
         """Signals as a table that `inputs` of `read_table` takes."""
@@ -166,18 +160,15 @@ class Observations:
         if name in self.constants:
             return self.constants[name]
         if name not in self.quantities:
-            known = f"it has: {', '.join(self.quantities)}.{did_you_mean(name, self.quantities)}"
-            raise DataError(
-                f"the problem knows '{name}' of every system, but the table has no such column of numbers; {known}"
-            )
+            what = f"the problem knows '{name}' of every system, but the table has no such column of numbers"
+            raise DataError(f"{what}; {self._has(name)}")
         here = self.mask & (self.quantity == self.quantities.index(name))
-        missing = np.flatnonzero(~here.any(axis=1))
-        if missing.size:
-            some = listed([self.systems[k] for k in missing[:3]], missing.size)
-            raise DataError(
-                f"'{name}' is missing for system {some}. Write it on one of its lines, or leave the system out"
-            )
-        low, high = (f(np.where(here, self.value, fill), axis=1) for f, fill in ((np.min, np.inf), (np.max, -np.inf)))
+        missing = [self.systems[k] for k in np.flatnonzero(~here.any(axis=1))]
+        if missing:
+            what = f"'{name}' is missing for system {listed(missing)}"
+            raise DataError(f"{what}. Write it on one of its lines, or leave the system out")
+        low = self.value.min(axis=1, initial=np.inf, where=here)
+        high = self.value.max(axis=1, initial=-np.inf, where=here)
         moving = np.flatnonzero(high - low > 1e-9 * np.maximum(abs(low), abs(high)))
         if moving.size:
             k = moving[0]
@@ -200,11 +191,8 @@ class Observations:
     def rows(self) -> pd.DataFrame:
         """A row an observation, in the order of the arrays: names of system and quantity, place, value, sigma."""
         flat = self._flat()
-        named = {
-            "system": np.array(self.systems)[flat["system"]],
-            "quantity": np.array(self.quantities)[flat["quantity"]],
-        }
-        return flat.assign(**named)
+        system, quantity = np.array(self.systems), np.array(self.quantities)
+        return flat.assign(system=system[flat["system"]], quantity=quantity[flat["quantity"]])
 
     def _flat(self) -> pd.DataFrame:
         arrays = {name: getattr(self, name)[self.mask] for name in ("quantity", "value", "sigma")}
@@ -213,13 +201,13 @@ class Observations:
 
 
 def read_table(
-    source: Any,
+    source: object,
     *,
     axes: Sequence[str] = ("time",),
     allow_duplicates: bool = False,
     time_unit: str | None = None,
     sheet: str | None = None,
-    inputs: Any = None,
+    inputs: object = None,
 ) -> Observations:
     """Observations from a long table: columns system, time, and one a quantity; or system, time, quantity, value.
 
@@ -247,9 +235,8 @@ def read_table(
         second.begins = table.begins
         data = replace(data, inputs=_made(second, time_unit, allow_duplicates))
         if table.begins is None and second.begins is not None:
-            raise DataError(
-                f"{second.source}: times are dates, and those of the observations are not; write both alike"
-            )
+            what = f"{second.source}: times are dates, and those of the observations are not"
+            raise DataError(f"{what}; write both alike")
         return data
     except MemoryError:
         what = f"{name_of(source)}: there is not enough memory for this table"
@@ -273,8 +260,7 @@ def _filled(flat: pd.DataFrame, quantities: Names, sigma: Sigma) -> np.ndarray:
     default = np.array([np.nan if s is None or isinstance(s, Prior) else s for s in stated], dtype=np.float64)
     filled = np.where(flat["sigma"].isna(), default[flat["quantity"]], flat["sigma"])
     for at, name in enumerate(quantities):
-        here = filled[flat["quantity"] == at]
-        told = stated[at]
+        here, told = filled[flat["quantity"] == at], stated[at]
         refused = not (told is None or isinstance(told, Prior) or 0 < told < np.inf)
         if refused or not (np.isnan(here).all() or ((here > 0) & (here < np.inf)).all()):
             raise DataError(

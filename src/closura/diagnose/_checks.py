@@ -6,14 +6,14 @@ predictive one is their mean. Though parameters were fitted to the same data, it
 as it should (Meng 1994), in practice more seldom.
 """
 
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from ..data import Observations
-from ._residual_pairs import ResidualPairs, residual_pairs
 
 ALPHA = 0.02  # of all checks of a level together; a healthy fleet has something said against it more seldom
 # How far from what replicated data give it must be to matter: with very many observations anything is significant.
@@ -34,6 +34,26 @@ class Found(NamedTuple):
 
 
 NOTHING = Found(*[float("nan")] * 4)
+Row = dict[str, str | float]
+
+
+class ResidualPairs(NamedTuple):
+    """Pairs (pair, 2) of neighbouring observations of one system and quantity: in time one and the next, in fields the nearest;
+    by their places in the flattened arrays. And of every series, that is every system and quantity, how many observations and
+    pairs it has, and the largest value of its sum of products on the unit sphere."""
+
+    pairs: np.ndarray
+    series: np.ndarray  # (system x observation,), the series an observation is of
+    counts: np.ndarray
+    links: np.ndarray
+    ends: np.ndarray
+
+    def within(self, chosen: np.ndarray) -> "ResidualPairs":
+        """Those of some whole series, counted from the first observation of these."""
+        flat = chosen.ravel()
+        kept, number = np.unique(self.series[flat]), np.cumsum(flat) - 1
+        inside = number[self.pairs[flat[self.pairs[:, 0]]]]
+        return ResidualPairs(inside, self.series[flat], self.counts[kept], self.links[kept], self.ends[kept])
 
 
 def check_table(residual: np.ndarray, inside: np.ndarray, data: Observations) -> pd.DataFrame:
@@ -50,7 +70,7 @@ def check_table(residual: np.ndarray, inside: np.ndarray, data: Observations) ->
     near = residual_pairs(data)
     unit = _of_unit_size(residual, data)
 
-    def tested(level: str, system: str, quantity: str, chosen: np.ndarray) -> Iterator[dict[str, Any]]:
+    def tested(level: str, system: str, quantity: str, chosen: np.ndarray) -> Iterator[Row]:
         mine, even = residual[:, chosen].astype(float), unit[:, chosen].astype(float)
         tests = {
             "chi_square": lambda: chi_square(mine),
@@ -65,24 +85,24 @@ def check_table(residual: np.ndarray, inside: np.ndarray, data: Observations) ->
             found = test() if np.isfinite(mine).all() else NOTHING
             yield {**about, "observations": int(chosen.sum()), **found._asdict()}
 
-    def together(level: str, systems: np.ndarray) -> Iterator[dict[str, Any]]:
+    def together(level: str, systems: np.ndarray) -> Iterator[Row]:
         for number, quantity in enumerate(data.quantities):
             chosen = data.mask & (data.quantity == number) & systems[:, None]
             if chosen.any():
                 yield from tested(level, "", quantity, chosen)
 
     every = np.arange(len(data.systems))
-    alone = [row for k in every for row in tested("system", data.systems[k], "", data.mask & (every == k)[:, None])]
-    own = _adjusted(alone)
+    alone = (tested("system", data.systems[k], "", data.mask & (every == k)[:, None]) for k in every)
+    own = _adjusted(chain.from_iterable(alone))
     odd = np.isin(data.systems, own.loc[own["off"], "system"])
-    tables = [_adjusted(list(together("fleet", every >= 0)))]
+    tables = [_adjusted(together("fleet", every >= 0))]
     if odd.any() and not odd.all():
-        tables.append(_adjusted(list(together("others", ~odd))))
+        tables.append(_adjusted(together("others", ~odd)))
     return pd.concat([*tables, own], ignore_index=True)
 
 
-def _adjusted(rows: list[dict[str, Any]]) -> pd.DataFrame:
-    table = pd.DataFrame(rows)
+def _adjusted(rows: Iterable[Row]) -> pd.DataFrame:
+    table = pd.DataFrame(list(rows))
     adjusted = holm(table["p"].to_numpy())
     apart = (table["value"] - 0.5 * (table["low"] + table["high"])).abs()
     return table.assign(p_adjusted=adjusted, off=(adjusted < ALPHA) & (apart > table["check"].map(LEAST)))
@@ -189,3 +209,50 @@ def _two_sided(above: np.ndarray) -> float:
     """From p-values, a draw each, of values this large."""
     p = float(np.mean(above))
     return min(1.0, 2 * min(p, 1 - p))
+
+
+def residual_pairs(data: Observations) -> ResidualPairs:
+    """Of all observations."""
+    systems, quantities = len(data.systems), len(data.quantities)
+    reach = np.ptp(data.place[data.mask], axis=0)
+    place = data.place / np.where(reach > 0, reach, 1.0)
+    counts, links, ends = (np.zeros(systems * quantities) for _ in range(3))
+    pairs = [np.zeros((0, 2), int)]
+    for number in range(systems * quantities):
+        k, quantity = divmod(number, quantities)
+        here = np.flatnonzero(data.mask[k] & (data.quantity[k] == quantity))
+        counts[number] = len(here)
+        if len(here) < 2:
+            continue
+        if len(data.axes) == 1:
+            near = np.arange(len(here) - 1)[:, None] + np.arange(2)
+            ends[number] = np.cos(np.pi / (len(here) + 1))
+        else:
+            near = _nearest(place[k, here])
+            ends[number] = _largest_eigenvalue(near, len(here))
+        links[number] = len(near)
+        pairs.append(k * data.mask.shape[1] + here[near])
+    series = np.arange(systems)[:, None] * quantities + data.quantity
+    return ResidualPairs(np.concatenate(pairs), series.ravel(), counts, links, ends)
+
+
+def _nearest(place: np.ndarray) -> np.ndarray:
+    from scipy.spatial import cKDTree
+
+    found, at = cKDTree(place).query(place, k=2)[1], np.arange(len(place))
+    nearest = np.where(found[:, 0] == at, found[:, 1], found[:, 0])  # of places that coincide either may come first
+    return np.unique(np.sort(np.stack([at, nearest], axis=1), axis=1), axis=0)
+
+
+def _largest_eigenvalue(links: np.ndarray, count: int) -> float:
+    """The largest sum of products on the unit sphere: an eigenvalue, by power iteration."""
+    one, other = links.T
+
+    def apply(x: np.ndarray) -> np.ndarray:
+        return 0.5 * (np.bincount(one, x[other], count) + np.bincount(other, x[one], count))
+
+    x = np.ones(count)
+    for _ in range(100):
+        x = x + apply(x)
+        x /= np.linalg.norm(x)
+    return float(x @ apply(x))

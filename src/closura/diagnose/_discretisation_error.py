@@ -1,16 +1,14 @@
 """Is the discretisation fine enough for these laws and parameters? It was chosen before they were known."""
 
-from typing import Any
-
-import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
 from ..equations import Equation, ProblemError
-from ..laws import Closures
+from ..forward import likelihood
+from ..laws import SolverLaws
 from ..learning import Run
+from ._trajectories import predicted
 
 LIMIT = 0.3  # of the noise
 OFTEN = 0.1  # of draws from the priors
@@ -24,7 +22,7 @@ def bad_scheme(run: Run) -> str | None:
     return said or too_coarse(run.problem, run.data.systems, refinement_error(run, theta[None])[0])
 
 
-def unsuitable(problem: Equation, laws: Closures, theta: Float[np.ndarray, "system parameter"]) -> str | None:
+def unsuitable(problem: Equation, laws: SolverLaws, theta: Float[np.ndarray, "system parameter"]) -> str | None:
     """What the equation itself holds against its discretisation, at these parameters."""
     some = np.linspace(0, len(theta) - 1, min(JUDGED, len(theta))).astype(int)
     try:
@@ -42,7 +40,8 @@ def refinement_error(run: Run, theta: Float[np.ndarray, "draw system parameter"]
     data, refinement = run.data, run.problem.refined()
     if refinement is None:
         return np.full(theta.shape[:2], np.nan)
-    coarse, fine = (_predicted(p, run, jnp.asarray(theta, float)) for p in (run.problem, refinement.equation))
+    targets = (run.setup.exact, likelihood(refinement.equation, data))
+    coarse, fine = (np.asarray(predicted(t, jnp.asarray(theta, float), run.views), float) for t in targets)
     with np.errstate(over="ignore", invalid="ignore"):
         apart = np.where(data.mask, run.setup.exact.noise.apart(coarse, fine, run.sigma()), 0.0)
         error = np.sqrt(np.sum(apart**2, axis=-1) / np.maximum(data.counts, 1))
@@ -71,15 +70,3 @@ def often_too_coarse(problem: Equation, error: np.ndarray) -> list[str]:
         f"{refinement.fault} for {share:.0%} of the parameters that the priors allow: halved, predictions move by more than "
         f"{LIMIT} times the noise; {refinement.remedy}, or narrow the priors."
     ]
-
-
-def _predicted(problem: Equation, run: Run, theta: Any) -> np.ndarray:
-    forward, where = problem.solver(run.data)
-
-    @eqx.filter_jit
-    def predict(theta: Any, laws: Any) -> Any:
-        context = forward.prepare_context(laws)
-        of_systems = jax.vmap(lambda t, w, k: forward.predict(t, context, w, k))
-        return jax.vmap(of_systems, (0, None, None))(theta, where, jnp.arange(theta.shape[1]))
-
-    return np.asarray(predict(theta, run.views), float)

@@ -4,6 +4,7 @@ The law is moved along simple shapes (a constant, a line, ...), the parameters o
 whole effect the parameters can undo is confounded with them: no amount of sampling finds it.
 """
 
+import math
 from itertools import product
 
 import jax
@@ -25,27 +26,21 @@ def confounded(run: Run) -> list[str]:
     """In words, what data cannot tell apart; nothing if they can."""
     theta = run.some_theta(DRAWS)
     parameters, weight = _parameters(run, theta)  # (draw, system, observation, parameter), (draw, system, observation)
-    return _among_parameters(run, parameters) + [
-        line for name in run.laws for line in _with_law(run, name, theta, parameters, weight)
-    ]
-
-
-def _weight(run: Run, prediction: np.ndarray) -> np.ndarray:
-    """One over the noise of each observation; where its scale is to be inferred, as it is believed to be."""
-    sigma, prior = run.data.sigma, run.setup.noise
-    if prior is not None:
-        sigma = np.where(np.isnan(sigma), np.exp(np.asarray(prior.mean))[run.data.quantity], sigma)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(run.data.mask, 1 / run.setup.exact.noise.unit(prediction, sigma), 0.0)
+    with_laws = (line for name in run.laws for line in _with_law(run, name, theta, parameters, weight))
+    return [*_among_parameters(run, parameters), *with_laws]
 
 
 def _parameters(run: Run, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Derivatives of predictions in the parameters, in units of noise and prior; and one over the noise."""
+    """Derivatives of predictions in the parameters, in units of noise and prior; and one over the noise of each observation."""
     exact, laws = run.setup.exact, run.laws
     spread = np.sqrt(np.asarray(run.setup.population.variance))
     linearise = jax.jit(lambda t: exact.linearise(t, exact.model(prepare(laws, run.state.ranges))))
     prediction, jacobian = (np.asarray(a, float) for a in linearise(jnp.asarray(theta)))
-    weight = _weight(run, prediction)
+    sigma, prior = run.data.sigma, run.setup.noise
+    if prior is not None:  # the scale of the noise is to be inferred: take it as it is believed to be
+        sigma = np.where(np.isnan(sigma), np.exp(np.asarray(prior.mean))[run.data.quantity], sigma)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        weight = np.where(run.data.mask, 1 / exact.noise.unit(prediction, sigma), 0.0)
     return np.nan_to_num(np.moveaxis(jacobian, 0, -1) * weight[..., None]) * spread, weight
 
 
@@ -56,13 +51,8 @@ def _shapes(inputs: int) -> list[tuple[int, ...]]:
 
 def _shape(powers: tuple[int, ...], where: list[Array]) -> Array:
     """A product of Legendre polynomials of numbers from -1 to 1."""
-    total = jnp.ones(())
-    for power, z in zip(powers, where):
-        total = (
-            total
-            * [jnp.ones_like(z), z, 1.5 * z**2 - 0.5, 2.5 * z**3 - 1.5 * z, 4.375 * z**4 - 3.75 * z**2 + 0.375][power]
-        )
-    return total
+    legendre = [np.polynomial.legendre.leg2poly([0.0] * power + [1.0])[::-1] for power in powers]
+    return math.prod((jnp.polyval(jnp.asarray(p), z) for p, z in zip(legendre, where)), start=jnp.ones(()))
 
 
 def _with_law(run: Run, name: str, theta: np.ndarray, parameters: np.ndarray, weight: np.ndarray) -> list[str]:
@@ -70,8 +60,7 @@ def _with_law(run: Run, name: str, theta: np.ndarray, parameters: np.ndarray, we
     if not law.spec.trainable:
         return []
     shapes, exact = _shapes(law.spec.inputs), run.setup.exact
-    low, high = (np.asarray(end) for end in (run.state.ranges[name].low, run.state.ranges[name].high))
-    unit = law.unit
+    low, high = map(np.asarray, run.state.ranges[name])
 
     def predicted(size: Array) -> Array:
         laws = prepare(run.laws, run.state.ranges)
@@ -81,7 +70,7 @@ def _with_law(run: Run, name: str, theta: np.ndarray, parameters: np.ndarray, we
             return sum((c * _shape(p, where) for c, p in zip(size, shapes)), jnp.zeros(()))
 
         def moved(*x: Array) -> Array:
-            return laws[name](*x) + unit * law.spec.structure.perturbation(more, x)
+            return laws[name](*x) + law.unit * law.spec.structure.perturbation(more, x)
 
         known = KnownLaw(Known(moved, law.spec.inputs))
         return exact.predict(jnp.asarray(theta), exact.model({**laws, name: known}))
@@ -176,11 +165,9 @@ def _among_parameters(run: Run, parameters: np.ndarray) -> list[str]:
     for value, way in zip(values, vectors.T):
         if value < min(0.01, LEFT**2 * values[-1]):
             who = [n for n, w in zip(run.problem.parameters.names, way) if abs(w) > 0.3]
-            said = (
-                f"the parameters {', '.join(who)} cannot be told apart"
-                if len(who) > 1
-                else f"nothing is said of {who[0]}"
-            )
+            said = f"the parameters {', '.join(who)} cannot be told apart"
+            if len(who) == 1:
+                said = f"nothing is said of {who[0]}"
             found.append(
                 f"By the data of a typical system {said}: its prior will speak. Fix one, or measure something else too."
             )

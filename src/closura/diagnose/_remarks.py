@@ -1,16 +1,26 @@
-"""What posterior predictive checks found, in words: which systems, and what to do."""
+"""What was found of chains and residuals, in words: which systems, and what to do."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+import xarray as xr
 
 from ..data import Observations
 from ..forward import Noise
+from ..sampling import ESS_LEAST, RHAT_LIMIT, Convergence, labels_of
 
 NAMED = 5
 SYSTEMATIC = ("autocorrelation", "pattern")
 PICTURE = "see figures/checks.png"
+# A proposal is accepted in about 57 % of the steps, so that of draws two steps apart one in five repeats the one before.
+REPEATED, ABOVE_USUAL = 0.6, 0.3
+PAIRS = 100  # of consecutive draws of a group, at least, that tell how often they repeat
+STEP_RATIO = 1000.0  # to what is usual
+SAID = 3
+STEP_RANGE = (0.01, 10.0)  # of what is usual where a preconditioner takes out the units
+START_AGAIN = "Raise --iterations or --chains, or try another --seed"
 
 
 class Remark(NamedTuple):
@@ -48,10 +58,8 @@ def _of_all(rows: pd.DataFrame, others: bool, stated: bool) -> pd.DataFrame:
 
     These are too small only if somebody stated the noise: where it is inferred, those that stand out have raised it.
     """
-    systematic = rows["check"].isin(SYSTEMATIC)
-    kept = rows[
-        (systematic & (rows["level"] == "fleet")) | (~systematic & (rows["level"] == ("others" if others else "fleet")))
-    ]
+    level = np.where(rows["check"].isin(SYSTEMATIC), "fleet", "others" if others else "fleet")
+    kept = rows[rows["level"] == level]
     quiet = (rows["check"] == "chi_square") & (rows["value"] < 1)
     if quiet.any():
         kept = kept[kept["check"] != "autocorrelation"]
@@ -93,10 +101,7 @@ def _words(
             f"{PICTURE.capitalize()}."
         )
     if check == "chi_square":
-        return (
-            f"Residuals of {who} are smaller than noise would leave them (mean square {usual}): sigma is stated too large, and "
-            "error bars are too wide."
-        )
+        return f"Residuals of {who} are smaller than noise would leave them (mean square {usual}): {noise.if_smaller}."
     if check == "largest":
         system = rows["system"].iloc[0]
         where = _farthest(residual, data, None if system == "" else data.systems.index(system))
@@ -118,8 +123,8 @@ def _words(
             f"do not know of. {cause}; {PICTURE}. (Or the noise itself is not independent.)"
         )
     return (
-        f"Of {who} only {value:.0%} of the observations lie inside their 95 % predictive intervals: check sigma, or choose another "
-        "noise."
+        f"Of {who} only {value:.0%} of the observations lie inside their 95 % predictive intervals: check {noise.to_check}, or "
+        "choose another noise."
     )
 
 
@@ -130,3 +135,80 @@ def _farthest(residual: np.ndarray, data: Observations, system: int | None) -> s
     k, at = np.unravel_index(int(np.argmax(size)), size.shape)
     where = ", ".join(f"{axis} {place:.4g}" for axis, place in zip(data.axes, data.place[k, at]))
     return f"{data.quantities[data.quantity[k, at]]} of system {data.systems[k]} at {where}"
+
+
+def disagreements(check: Convergence) -> list[str]:
+    """What is wrong with R-hat and effective sample sizes, of which scalar, and what to do."""
+    worst, least = check.worst("rhat"), check.least
+    if any(np.isnan(check.worst(figure).value) for figure in ("rhat", "ess_bulk", "ess_tail")):
+        return [
+            "Whether the chains agree cannot be told: there are fewer than four draws of each, or none ever moved. Raise "
+            "--draws; if proposals are rejected throughout, see below."
+        ]
+    said = []
+    if not worst.value < RHAT_LIMIT:
+        size = f"{worst.value:.3f}" if worst.value < 100 else "above 100"
+        said.append(
+            f"R-hat is {size} (should be below {RHAT_LIMIT}), worst for {worst.name}: chains disagree. Raise --iterations; if "
+            "two solutions fit that system equally well, sharpen its prior."
+        )
+    if not least.value > ESS_LEAST:
+        ones = "one" if round(least.value) == 1 else "ones"
+        said.append(
+            f"The draws of {least.name} are worth only {least.value:.0f} independent {ones} (should exceed {ESS_LEAST}): raise "
+            "--draws or --chains."
+        )
+    return said
+
+
+def repeated_draws(draws: xr.Dataset, groups: np.ndarray) -> list[str]:
+    """Which blocks stand still in a group: draws of a chain that equal, in all numbers of the block, the one before.
+
+    That counts above 60 %, and 30 points above the best group of the same block (of a single group, above other blocks): where
+    all groups are slow the effective sample size tells. R-hat need not see it, because chains that stand apart spread as wide
+    as chains that move.
+    """
+    count = len(np.unique(groups))
+    if min(np.bincount(groups)) * (draws.sizes["draw"] - 1) < PAIRS:
+        return []
+    shares, blocks = [np.zeros((count, 0))], []
+    for name in ("theta", "shared"):
+        if name not in draws or not draws[name].size:
+            continue
+        values, numbers = draws[name].values, ", ".join(draws[name].coords[draws[name].dims[-1]].values)
+        same = (values[:, 1:] == values[:, :-1]).all(axis=-1).reshape(len(values), values.shape[1] - 1, -1)
+        shares.append(np.stack([same[groups == group].mean(axis=(0, 1)) for group in range(count)]))
+        blocks += [numbers] if name == "shared" else [f"{numbers} of {one}" for one in labels_of(draws[name], "system")]
+    share = np.concatenate(shares, axis=1)
+    usual = np.broadcast_to(share.min(axis=0) if count > 1 else np.median(share), share.shape)
+    stuck = np.argwhere(share > np.maximum(REPEATED, usual + ABOVE_USUAL))
+    said = [
+        f"draws of {blocks[block]} in group {group} repeat {share[group, block]:.0%} of the time (elsewhere {usual[group, block]:.0%})"
+        for group, block in sorted(map(tuple, stuck), key=lambda at: -share[at])
+    ]
+    return [f"{_some(said)}: these chains hardly move. {START_AGAIN}."] if said else []
+
+
+def odd_steps(log_step: np.ndarray, blocks: Sequence[str], preconditioned: bool) -> list[str]:
+    """Which step sizes ran away or collapsed, from their logarithms (group, block).
+
+    With a preconditioner all steps are in one unit, and about 1; without, only those of one block can be compared.
+    """
+    usual = np.broadcast_to(np.nanmedian(log_step, axis=0), log_step.shape)
+    if preconditioned:
+        usual = np.full(log_step.shape, np.clip(np.nanmedian(log_step), *np.log(STEP_RANGE)))
+    away = np.where(np.isnan(log_step), np.inf, np.abs(log_step - usual))
+    said = []
+    for at in sorted(map(tuple, np.argwhere(away > np.log(STEP_RATIO))), key=lambda at: -away[at]):
+        went = "collapsed" if log_step[at] < usual[at] else "ran away"
+        said.append(
+            f"the step size of {blocks[at[1]]} in group {at[0]} {went} to {np.exp(log_step[at]):.2g} (usual here: {np.exp(usual[at]):.2g})"
+        )
+    return [f"{_some(said)}: these chains cannot be trusted. {START_AGAIN}."] if said else []
+
+
+def _some(said: list[str]) -> str:
+    """The first few as the beginning of a sentence, and how many more there are."""
+    more = [f"{len(said) - SAID} more like these"] if len(said) > SAID else []
+    whole = "; ".join([*said[:SAID], *more])
+    return whole[0].upper() + whole[1:]

@@ -1,21 +1,39 @@
-"""What the systems do at posterior draws, and did in truth: solutions on the grid that checks and figures look at."""
+"""What the systems do at posterior draws, and did in truth; scores against the truth, and of a surrogate against the solver."""
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float, PyTree
 
-from ..equations import Equation
-from ..forward import solve_systems
+from ..equations import ForwardModel
+from ..forward import Likelihood, solve_systems
 from ..laws import Known, KnownLaw, SolverLaws
 from ..learning import Run
-from ._truth import Truth
 
 BAND_NUMBERS = 2_000_000
 DRAWS = (32, 100)  # at least and at most
+SCORED = 20_000  # inputs of a law
+SURROGATE_FIGURES = ("surrogate_mse", "solver_mse", "surrogate_fit_mse", "surrogate_error", "surrogate_error_worst")
+
+
+@dataclass(frozen=True, eq=False)
+class Truth:
+    """What synthetic data were made from. `theta` is unconstrained, (system, parameter); `tau` are variances.
+
+    `laws` are the true closures by name, `ranges` the intervals on which learned ones are judged.
+    """
+
+    theta: np.ndarray
+    mu: np.ndarray | None = None
+    tau: np.ndarray | None = None
+    laws: Mapping[str, Callable[..., ArrayLike]] | None = None
+    ranges: Mapping[str, tuple[float, float]] | None = None
 
 
 class Trajectories(NamedTuple):
@@ -31,10 +49,34 @@ class Trajectories(NamedTuple):
     visited_truth: dict[str, np.ndarray]
 
 
-def quantities(
-    problem: Equation, theta: Float[Array, "draw system parameter"], states: Float[Array, "draw system point state"]
+class SurrogateError(NamedTuple):
+    """How far a surrogate is from the solver at posterior draws, in units of the noise; and for which system most."""
+
+    overall: float
+    worst: float
+    system: str
+
+
+class SpotCheck(NamedTuple):
+    """Figures by name, the error in units of the noise, and the mean of the surrogate's solutions (system, quantity, point)."""
+
+    figures: dict[str, float | None]
+    error: SurrogateError | None = None
+    fit: np.ndarray | None = None
+
+
+@eqx.filter_jit
+def predicted(target: Likelihood, theta: Array, laws: SolverLaws, law_axes: int = 0, network: PyTree = None) -> Array:
+    """What the forward model predicts of the data, (draw, system, observation); laws may have so many axes in front."""
+    return target.predict(theta, target.model(laws, network), context_axes=law_axes)
+
+
+@eqx.filter_jit
+def on_grid(
+    forward: ForwardModel, theta: Float[Array, "draw system parameter"], context: PyTree, law_axes: int = 0
 ) -> Float[Array, "draw system quantity point"]:
     """Observed quantities of solutions on the grid."""
+    problem, states = forward.problem, solve_systems(forward, theta, context, law_axes)
     points = jnp.asarray(problem.points, float)
     of_systems = jax.vmap(lambda t, s, k: problem.operator.on_grid(t, points, s, k).T)
     return jax.vmap(of_systems, (0, 0, None))(theta, states, jnp.arange(theta.shape[1]))
@@ -47,19 +89,84 @@ def trajectories(run: Run, truth: Truth | None = None) -> Trajectories:
     each = theta.shape[2] * len(problem.points) * len(problem.observed)
     wanted = int(np.clip(BAND_NUMBERS // each, *DRAWS))
     some = np.linspace(0, len(flat) - 1, min(wanted, len(flat))).astype(int)
-    chosen, (laws, axes) = flat[some], run.views_at(some)
-
-    @eqx.filter_jit
-    def solve(theta: Array, laws: SolverLaws, axes: int = 0) -> Array:
-        return quantities(problem, theta, solve_systems(forward, theta, laws, axes))
-
-    fit = np.asarray(solve(jnp.asarray(chosen), laws, axes))
+    fit = np.asarray(on_grid(forward, jnp.asarray(flat[some]), *run.views_at(some)))
     true_laws = {} if truth is None else truth.laws or {}
     if truth is None or not problem.closures.keys() <= true_laws.keys():
-        return Trajectories(chosen, fit, None, {})
+        return Trajectories(flat[some], fit, None, {})
     known = {name: KnownLaw(Known(true_laws[name], spec.inputs)) for name, spec in problem.closures.items()}
     true_theta = jnp.asarray(truth.theta, float)
     calls = eqx.filter_jit(jax.vmap(lambda t, k: forward.law_inputs(t, known, k)))
     seen = calls(true_theta, jnp.arange(len(true_theta)))
     visited = {name: np.asarray(x).reshape(-1, x.shape[-1]) for name, x in seen.items()}
-    return Trajectories(chosen, fit, np.asarray(solve(true_theta[None], known))[0], visited)
+    return Trajectories(flat[some], fit, np.asarray(on_grid(forward, true_theta[None], known))[0], visited)
+
+
+def spot_check(run: Run, paths: Trajectories, truth: Truth | None) -> SpotCheck:
+    """How wrong is the surrogate, beside the solver and the law that was learned?
+
+    - `surrogate_error`: root mean square at the observed points over posterior draws, in units of the noise
+    - `surrogate_error_worst`: the same for the system where it is largest
+    - `surrogate_fit_mse`: mean square on the grid over posterior draws
+    - `surrogate_mse`: at the true parameters, against the true solution (as published): holds the law's error too
+    - `solver_mse`: the same of the exact solver with the learned law
+    """
+    seen, exact, mask = run.setup.likelihood, run.setup.exact, run.data.mask
+    figures: dict[str, float | None] = dict.fromkeys(SURROGATE_FIGURES)
+    if not seen.forward.approximate:
+        return SpotCheck(figures)
+    draws, laws = jnp.asarray(paths.draws), run.views
+    said, solution = (np.asarray(predicted(t, draws, laws, network=run.network), float) for t in (seen, exact))
+    square = np.mean(exact.noise.apart(said, solution, run.sigma()) ** 2, axis=0)
+    each = np.sqrt(np.sum(np.where(mask, square, 0.0), axis=1) / np.maximum(1, mask.sum(axis=1)))
+    worst = int(np.argmax(each))
+    error = SurrogateError(float(np.sqrt(square[mask].mean())), float(each[worst]), run.data.systems[worst])
+    said = np.asarray(on_grid(seen.forward, draws, run.network), float)
+    figures |= {"surrogate_error": error.overall, "surrogate_error_worst": error.worst}
+    figures["surrogate_fit_mse"] = float(np.mean((said - paths.fit) ** 2))
+    if truth is not None and paths.truth is not None:
+        true_theta = jnp.asarray(truth.theta, float)[None]
+        for name, forward, context in (("surrogate", seen.forward, run.network), ("solver", exact.forward, laws)):
+            solution = np.asarray(on_grid(forward, true_theta, context), float)[0]
+            figures[f"{name}_mse"] = float(np.mean((solution - paths.truth) ** 2))
+    return SpotCheck(figures, error, said.mean(axis=0))
+
+
+def scores(run: Run, truth: Truth | None, paths: Trajectories) -> dict[str, float | None]:
+    """Against the truth, where there is one; of learned laws over 100 points of their stated intervals, and over the inputs that
+    true trajectories went through."""
+    names = ("theta_mse", "coverage_2sd", "closure_mse", "closure_mse_visited")
+    if truth is None:
+        return dict.fromkeys(names)
+    laws, inputs = truth.laws or {}, paths.visited_truth
+    grids = {name: np.linspace(*interval, 100)[:, None] for name, interval in (truth.ranges or {}).items()}
+    errors = []
+    for places in (grids, inputs):
+        learned = [n for n, law in run.laws.items() if law.spec.trainable and n in laws and n in places]
+        errors.append([closure_mse_visited(run.laws[n], laws[n], places[n]) for n in learned])
+    means = (float(np.mean(each)) if each else None for each in errors)
+    return dict(zip(names, (*theta_scores(run.theta(), truth.theta), *means)))
+
+
+def theta_scores(theta: np.ndarray, truth: np.ndarray) -> tuple[float, float]:
+    """Mean square error of posterior means, and the share of true values within two posterior standard deviations.
+
+    `theta` is (chain, draw, system, parameter), unconstrained.
+    """
+    error, spread = theta.mean(axis=(0, 1)) - truth, theta.std(axis=(0, 1))
+    return float(np.mean(error**2)), float(np.mean(np.abs(error) < 2 * spread))
+
+
+def closure_mse_visited(law: Callable[..., Array], true_law: Callable[..., ArrayLike], inputs: np.ndarray) -> float:
+    """Mean square error over inputs (call, input), or as many of them as do."""
+    chosen = inputs[:: max(1, len(inputs) // SCORED)]
+    return float(np.mean((on_points(law, chosen) - on_points(true_law, chosen)) ** 2))
+
+
+def on_points(law: Callable[..., ArrayLike], points: np.ndarray) -> np.ndarray:
+    """A law at (point, input)."""
+    return np.asarray(_on_points(law, jnp.asarray(points, float)))
+
+
+@eqx.filter_jit
+def _on_points(law: Callable[..., ArrayLike], points: Array) -> Array:
+    return jax.vmap(lambda x: jnp.asarray(law(*x)))(points)

@@ -8,10 +8,11 @@ from typing import NamedTuple
 import numpy as np
 import xarray as xr
 
+from ..forward import noise_of
 from ..learning import Run, Settings
 from ..sampling import Convergence
-from ._chains import disagreements, odd_steps, repeated_draws
-from ._remarks import Remark
+from ._remarks import Remark, disagreements, odd_steps, repeated_draws
+from ._trajectories import SurrogateError
 
 SURROGATE_LIMIT = 0.5
 READING_LIMIT = 0.2
@@ -39,14 +40,6 @@ class Verdict:
         return [head, *self.problems, *self.remarks]
 
 
-class SurrogateError(NamedTuple):
-    """How far a surrogate is from the solver at posterior draws, in units of the noise; and for which system most."""
-
-    overall: float
-    worst: float
-    system: str
-
-
 class Evidence(NamedTuple):
     """What a verdict is made of, beside the run itself.
 
@@ -71,7 +64,8 @@ class Evidence(NamedTuple):
 
 def judge(run: Run, found: Evidence) -> Verdict:
     """Can this run be used, and if not, why, and what to do?"""
-    verdict, failed = Verdict(), _failed_share(run)
+    verdict = Verdict()
+    failed = run.nonfinite / max(1, run.iteration * run.settings.chains * run.blocks)
     _judge_end(verdict, run)
     if failed <= HOPELESS:
         if run.chunks:
@@ -98,11 +92,8 @@ def _judge_end(verdict: Verdict, run: Run) -> None:
     if run.diverged is not None:
         verdict.problems.append(f"{run.diverged} What follows is where the run stood before.")
     elif not run.finished:
-        doing = {
-            "learn": "learning the closure" if run.laws else "warming up",
-            "tune": "tuning",
-            "sample": "sampling",
-        }[run.phase]
+        learning = "learning the closure" if run.laws else "warming up"
+        doing = {"learn": learning, "tune": "tuning", "sample": "sampling"}[run.phase]
         verdict.problems.append(
             f"Stopped at iteration {run.iteration} of {run.total}, while {doing}: what follows is where the run stood. "
             "Go on with `closura resume` on its folder."
@@ -111,14 +102,11 @@ def _judge_end(verdict: Verdict, run: Run) -> None:
 
 def _judge_chains(verdict: Verdict, run: Run, found: Evidence) -> None:
     """Causes first: step sizes, then draws that repeat, then what comes of it."""
-    settings = run.settings
     if found.log_step is not None:
-        blocks = [f"system {name}" for name in run.data.systems]
-        if any(run.problem.parameters.shared):
-            blocks.append("what all systems share")
-        if settings.blocks == "joint":
+        blocks = [*(f"system {name}" for name in run.data.systems), "what all systems share"]
+        if run.settings.blocks == "joint":
             blocks = ["the joint block"]
-        verdict.problems += odd_steps(found.log_step, blocks, settings.preconditioner is not None)
+        verdict.problems += odd_steps(found.log_step, blocks, run.settings.preconditioner is not None)
     if found.draws is not None:
         verdict.problems += repeated_draws(found.draws, run.groups)
     verdict.problems += disagreements(found.convergence)
@@ -153,31 +141,23 @@ def _judge_failures(verdict: Verdict, failed: float) -> None:
 def _judge_surrogate(verdict: Verdict, settings: Settings, off: SurrogateError) -> None:
     """A surrogate that is off by half the noise moves posteriors visibly. Corrected by the solver it does not, but the law was
     learned from its draws."""
-    error = off.overall
-    if error <= SURROGATE_LIMIT:
-        if off.worst > SURROGATE_LIMIT and not settings.corrected:
-            verdict.remarks.append(
-                f"For system {off.system} the surrogate is off from the solver by {off.worst:.2f} times the noise (all: "
-                f"{error:.2f}): its parameters may be off. Raise --iterations, or sample with --delayed-acceptance."
-            )
-        return
-    size = f"{error:.2f} times the noise" if np.isfinite(error) else "beyond all numbers"
-    if settings.corrected:
+    size = f"{off.overall:.2f} times the noise" if np.isfinite(off.overall) else "beyond all numbers"
+    exceeds = not off.overall <= SURROGATE_LIMIT
+    if exceeds and settings.corrected:
         verdict.remarks.append(
             f"The surrogate is off by {size}; the kept draws are corrected by the solver, but the law was learned from draws of "
             "the surrogate: raise --iterations, or inner_steps."
         )
-        return
-    verdict.problems.append(
-        f"The surrogate is off from the solver by {size} at posterior draws (should be below {SURROGATE_LIMIT}): raise "
-        "--iterations, or inner_steps; sample with --delayed-acceptance, which corrects it by the solver; or use --forward solver."
-    )
-
-
-def _failed_share(run: Run) -> float:
-    """The share of proposals without a finite solution."""
-    evaluated = run.iteration * run.settings.chains * run.blocks
-    return run.nonfinite / evaluated if evaluated else 0.0
+    elif exceeds:
+        verdict.problems.append(
+            f"The surrogate is off from the solver by {size} at posterior draws (should be below {SURROGATE_LIMIT}): raise "
+            "--iterations, or inner_steps; sample with --delayed-acceptance, which corrects it by the solver; or use --forward solver."
+        )
+    elif off.worst > SURROGATE_LIMIT and not settings.corrected:
+        verdict.remarks.append(
+            f"For system {off.system} the surrogate is off from the solver by {off.worst:.2f} times the noise (all: "
+            f"{off.overall:.2f}): its parameters may be off. Raise --iterations, or sample with --delayed-acceptance."
+        )
 
 
 def _learns(run: Run) -> bool:
@@ -210,14 +190,12 @@ def _judge_fit(verdict: Verdict, run: Run, chi_square: float, checked: Sequence[
         )
         return
     if chi_square > 2:
-        missing, stuck = (
-            ("physics is missing that the closure cannot supply", "learning")
-            if _learns(run)
-            else ("physics is missing", "the chains")
-        )
+        noise, missing, stuck = noise_of(run.problem), "physics is missing", "the chains"
+        if _learns(run):
+            missing, stuck = "physics is missing that the closure cannot supply", "learning"
         verdict.problems.append(
             f"The fit misses the data by {np.sqrt(chi_square):.1f} noise standard deviations (root mean square; about 1 is right): "
-            f"the noise is larger than stated, {missing}, or {stuck} got stuck. Check sigma and the equation; raise --iterations (now "
+            f"{noise.misfit}, {missing}, or {stuck} got stuck. Check {noise.to_check} and the equation; raise --iterations (now "
             f"{run.settings.iterations}) or try another --seed."
         )
         checked = [one for one in checked if one.level == "system" or one.check not in ("chi_square", "inside")]
@@ -239,11 +217,8 @@ def _judge_learning(verdict: Verdict, run: Run) -> None:
             f"chains stood; {MAKE_SOLVABLE}."
         )
     kinds = {"loglik": "log likelihood", "log_joint": "log joint density"}
-    series = {
-        words: np.concatenate([entry[key] for entry in entries])
-        for key, words in kinds.items()
-        if entries and all(key in entry for entry in entries)
-    }
+    told = [key for key in kinds if entries and all(key in entry for entry in entries)]
+    series = {kinds[key]: np.concatenate([entry[key] for entry in entries]) for key in told}
     temperature = np.concatenate([np.zeros(0), *(entry["temperature"] for entry in entries)])
     # At its end a surrogate learns alone: what rises there is not the law's doing.
     alone = run.settings.surrogate_finetune if run.network is not None else 0.0
@@ -291,7 +266,5 @@ def _rise(series: np.ndarray, systems: int) -> float:
 def _standard_error(series: np.ndarray, batches: int = 8) -> float:
     """Of the mean of a correlated series, by batch means."""
     size = len(series) // batches
-    if size == 0:
-        return float("inf")
     means = series[: size * batches].reshape(batches, size).mean(axis=1)
     return float(means.std(ddof=1) / np.sqrt(batches))

@@ -11,21 +11,22 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, PyTree
 
 from ..data import Observations
-from ..laws import Closures, ClosureSpec
+from ..laws import Known, LawSpec, SolverLaws
 from ..parameters import Parameters, System, Theta
-from ._fingerprint import fingerprint_laws, numbers_at
-from ._index import LawInputs, Near, ObservationIndex, Predictions, States, index_of
-from ._observe import ObservationOperator
-from ._shared import ProblemError, as_covariates, as_noise, named_closures
+from ..population import Population
+from ._index import LawInputs, Near, ObservationIndex, ObservationOperator, Predictions, States, index_of
+from ._shared import ProblemError, as_covariates, as_noise, named_closures, unit_laws
 
 Draws = Float[Array, "*draw parameter"] | None
 Systems = Int[Array, "*draw"] | int | None
 FINE = 4000  # intervals of a sampled signal, where a solver's own steps do not say better
+PLACES, APART = 5, 1e-3  # of a fingerprint: how many, and how far apart equal ones may be; precisions are nearer
 
 
 class Refinement(NamedTuple):
@@ -74,7 +75,7 @@ class Equation(abc.ABC):
         """Names of what the data see."""
         return self.operator.names
 
-    def with_closure(self, closure: ClosureSpec | Mapping[str, ClosureSpec] | None) -> "Equation":
+    def with_closure(self, closure: LawSpec | Mapping[str, LawSpec] | None) -> "Equation":
         """The same equation with another law, e.g. the true one for an oracle run."""
         return type(self)(**{**self._stated, "closure": closure, "name": self.name})
 
@@ -148,7 +149,7 @@ class Equation(abc.ABC):
     def rhs_scale(self, spread: float) -> float:
         """How large `rhs_values` must be for a solution that varies by so much."""
 
-    def check_scheme(self, laws: Closures | None = None, theta: Draws = None, system: Systems = None) -> None:  # noqa: B027
+    def check_scheme(self, laws: SolverLaws | None = None, theta: Draws = None, system: Systems = None) -> None:  # noqa: B027
         """Raise a `ProblemError` if the discretisation does not suit the equation, in the precision in use.
 
         Without laws and parameters it is judged at the prior guess with hardly any law; ask again once they are known.
@@ -178,30 +179,26 @@ class Equation(abc.ABC):
             "like rounding, whole numbers (astype(int)), comparisons, argmin or lax.stop_gradient; interpolate instead"
         )
 
-    def require_derivatives(self, what: str) -> None:
-        """Raise if there are none."""
-        if "derivatives" not in self.offers:
-            raise ProblemError(
-                f"{what} takes derivatives of the solution, and {self.name!r} has none: write its solve in JAX and leave out "
-                "differentiable=False, which allows more than a fit by a surrogate and forecasts of the fitted systems"
-            )
-
     def fingerprint(self) -> list[float | None]:
         """What the equation gives at places, states and parameters that are the same in every run; None where not finite.
 
         Learned laws return a number of their own, so that only what is known of the equation counts.
         """
-        laws = fingerprint_laws(self.closures)
+        stand_in = {n: Known(_any_law, spec.inputs) for n, spec in self.closures.items() if spec.trainable}
+        laws, random = unit_laws({**self.closures, **stand_in}), np.random.default_rng(0)
         width = len(self.parameters) + bool(self.parameters.known_inputs)  # as version 0.1 drew them
+        theta, share = random.normal(size=(PLACES, width)), random.uniform(0.2, 0.8, (PLACES, 2))
+        state = random.normal(size=(PLACES, len(self.state_names)))
 
         def at(theta: Array, share: Array, state: Array) -> Array:
             return self.evaluate_at(theta[: len(self.parameters)], laws, share, state, 0)
 
-        return numbers_at(at, width, len(self.state_names))
+        found = jax.jit(jax.vmap(at))(*(jnp.asarray(draw, float) for draw in (theta, share, state)))
+        return [float(number) if np.isfinite(number) else None for number in np.asarray(found, float).ravel()]
 
     @abc.abstractmethod
     def evaluate_at(
-        self, theta: Theta, laws: Closures, share: Float[Array, " 2"], state: Float[Array, " state"], system: System
+        self, theta: Theta, laws: SolverLaws, share: Float[Array, " 2"], state: Float[Array, " state"], system: System
     ) -> Float[Array, " number"]:
         """Numbers that tell this equation from another: its terms at a state, and at a place that is `share` of each axis."""
 
@@ -214,10 +211,6 @@ class Equation(abc.ABC):
     def signal_times(self) -> np.ndarray:
         """Equidistant times at which known signals are sampled."""
         return np.linspace(*self.bounds[self.axes.index("time")], 1 + FINE)
-
-    def solve_seconds(self) -> float | None:
-        """How long one solve takes, measured; None where solves are quick enough to be measured by the thousand."""
-        return None
 
 
 class ForwardModel(abc.ABC):
@@ -238,27 +231,27 @@ class ForwardModel(abc.ABC):
         return False
 
     @abc.abstractmethod
-    def predict(self, theta: Theta, context: Any, where: ObservationIndex, system: System) -> Predictions:
+    def predict(self, theta: Theta, context: PyTree, where: ObservationIndex, system: System) -> Predictions:
         """Observed quantities of one system at its observation points."""
 
     @abc.abstractmethod
-    def solution(self, theta: Theta, laws: Any, system: System) -> States:
+    def solution(self, theta: Theta, laws: PyTree, system: System) -> States:
         """The whole solution of one system on the grid."""
 
     @abc.abstractmethod
-    def law_inputs(self, theta: Theta, laws: Closures, system: System) -> LawInputs:
+    def law_inputs(self, theta: Theta, laws: SolverLaws, system: System) -> LawInputs:
         """Inputs the laws are called with in one system's solution."""
 
     @abc.abstractmethod
-    def rhs_values(self, theta: Theta, laws: Closures, states: States, system: System) -> States:
+    def rhs_values(self, theta: Theta, laws: SolverLaws, states: States, system: System) -> States:
         """What the laws are part of, at a solution: a rate, a coefficient."""
 
-    def law_effect(self, theta: Theta, laws: Closures, others: Closures, states: States, system: System) -> States:
+    def law_effect(self, theta: Theta, laws: SolverLaws, others: SolverLaws, states: States, system: System) -> States:
         """How `rhs_values` change when other laws take the place of these."""
         return self.rhs_values(theta, others, states, system) - self.rhs_values(theta, laws, states, system)
 
     def grid_residual(
-        self, theta: Theta, laws: Closures, states: States, system: System
+        self, theta: Theta, laws: SolverLaws, states: States, system: System
     ) -> Float[Array, "condition state"]:
         """How far states on the grid miss the discrete equation, in units of the state. Only of equations that offer it."""
         raise NotImplementedError
@@ -266,7 +259,7 @@ class ForwardModel(abc.ABC):
     def point_residual(
         self,
         theta: Theta,
-        laws: Closures,
+        laws: SolverLaws,
         function: Callable[[Float[Array, " axis"]], Float[Array, " state"]],
         places: Float[Array, "condition axis"],
         system: System,
@@ -274,7 +267,7 @@ class ForwardModel(abc.ABC):
         """The same of a function of the place, at any places, its derivatives exact."""
         raise NotImplementedError
 
-    def prepare_context(self, laws: Closures, network: Any = None) -> Any:
+    def prepare_context(self, laws: SolverLaws, network: PyTree = None) -> PyTree:
         """What `predict` needs beside theta, from the laws and the network of a surrogate."""
         return laws
 
@@ -292,8 +285,8 @@ class ForwardModel(abc.ABC):
         return np.full(1, np.inf)
 
     def initialise(
-        self, prior: Any, laws: Closures, theta: Float[Array, "group slot system parameter"], key: Array
-    ) -> tuple[Any, tuple[Any, ...]]:
+        self, prior: Population, laws: SolverLaws, theta: Float[Array, "group slot system parameter"], key: Array
+    ) -> tuple[PyTree, tuple[PyTree, ...]]:
         """The network to be trained with its first weights, and the draws with their labels that it is first trained on;
         nothing for a solver."""
         return None, ()
@@ -303,6 +296,18 @@ def place_names(problem: Equation, place: Sequence[float] | np.ndarray) -> str:
     """A place in words, `t = 1.5` or `x = 0.2, y = 0.4`."""
     short = ("t" if axis == "time" else axis for axis in problem.axes)
     return ", ".join(f"{axis} = {float(at):.4g}" for axis, at in zip(short, np.atleast_1d(place)))
+
+
+def same_equation(one: list[float | None], other: list[float | None]) -> bool:
+    """Whether two fingerprints are alike, as far as both are finite."""
+    if len(one) != len(other):
+        return False
+    a, b = (np.array(numbers, float) for numbers in (one, other))  # None is not a number
+    return bool(np.all((np.abs(a - b) <= APART * (1e-3 + np.abs(a) + np.abs(b)))[np.isfinite(a + b)]))
+
+
+def _any_law(*x: Array) -> Array:
+    return sum((jnp.cos(1.0 + i + part) for i, part in enumerate(x)), jnp.zeros(()))
 
 
 def kinds_in_words() -> str:

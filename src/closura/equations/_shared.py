@@ -3,20 +3,21 @@
 import inspect
 from collections import namedtuple
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NoReturn, Protocol, TypeVar, runtime_checkable
 
 import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from ..laws import ClosureSpec, Known, KnownClosure, Scaling
+from ..laws import AbstractLaw, Known, KnownLaw, LawSpec, Scaling
 from ..parameters import LogNormal, Parameters, check_name
 
+Tree = TypeVar("Tree")
 Record = dict[str, list[Array]]
-
-
+Covariates = Mapping[str, Sequence[str] | str] | None
 Sigma = float | LogNormal | Mapping[str, float | LogNormal] | None
 
 
@@ -64,9 +65,9 @@ def as_noise(noise: str | NoiseModel, sigma: Sigma) -> tuple[NoiseModel, Sigma]:
     return family, sigma
 
 
-def as_covariates(covariates: Any, parameters: Parameters) -> dict[str, tuple[str, ...]]:
+def as_covariates(covariates: Covariates, parameters: Parameters) -> dict[str, tuple[str, ...]]:
     """Columns that shift the population mean of each parameter, by its name."""
-    found = {name: as_columns(columns) for name, columns in dict(covariates or {}).items()}
+    found = {name: (at,) if isinstance(at, str) else tuple(at) for name, at in (covariates or {}).items()}
     for name in found:
         if name not in parameters.names:
             raise ProblemError(
@@ -77,22 +78,14 @@ def as_covariates(covariates: Any, parameters: Parameters) -> dict[str, tuple[st
     return found
 
 
-def as_columns(names: Any) -> tuple[str, ...]:
-    return (names,) if isinstance(names, str) else tuple(names)
-
-
-def unit_scaling(inputs: int) -> Scaling:
-    return Scaling(jnp.zeros(inputs), jnp.ones(inputs), jnp.ones(()))
-
-
-def named_closures(closure: Any) -> dict[str, ClosureSpec]:
+def named_closures(closure: LawSpec | Mapping[str, LawSpec] | None) -> dict[str, LawSpec]:
     """Closures by name; a single one is called f."""
     if closure is None:
         return {}
     closures = dict(closure) if isinstance(closure, Mapping) else {"f": closure}
     for name, spec in closures.items():
         check_name(name, "closure")
-        if not isinstance(spec, ClosureSpec):
+        if not isinstance(spec, LawSpec):
             raise ProblemError(f"closure {name!r} is {spec!r}; use cl.MLP(...) or cl.Known(function)")
     return closures
 
@@ -105,19 +98,17 @@ def as_names(names: Sequence[str] | str, what: str) -> tuple[str, ...]:
     return found
 
 
-def bundle(what: str, names: tuple[str, ...]) -> Any:
+def bundle(what: str, names: tuple[str, ...]) -> Callable[..., tuple[PyTree[Array], ...]]:
     """A tuple whose parts have names, and that says so where it is taken for a number."""
-    kind: Any = namedtuple(what, names)  # type: ignore[misc]
+    kind = namedtuple(what, names)  # type: ignore[misc]
     apart = f"{', '.join(names)} = {what}" if len(names) > 1 else f"{names[0]} = {what}[0]"
     said = f"`{what}` is not a number, it holds {len(names)} ({', '.join(names)}); write `{apart}` first, or {what}.{names[0]}"
 
-    def refuse(*_: Any) -> Any:
+    def refuse(*_: object) -> NoReturn:
         raise TypeError(said)
 
-    for operation in ("add", "sub", "mul", "truediv", "pow"):
-        setattr(kind, f"__{operation}__", refuse)
-        setattr(kind, f"__r{operation}__", refuse)
-    for operation in ("neg", "abs", "float"):
+    binary = ("add", "sub", "mul", "truediv", "pow")
+    for operation in (*binary, *(f"r{name}" for name in binary), "neg", "abs", "float"):
         setattr(kind, f"__{operation}__", refuse)
     return kind
 
@@ -149,28 +140,37 @@ def check_times(span: tuple[float, float], dt: float) -> None:
         )
 
 
-def takes(function: Callable[..., Any], count: int) -> bool:
+def takes(function: Callable[..., object], count: int) -> bool:
     """Whether a function can be called with so many arguments."""
     arguments = inspect.signature(function).parameters.values()
     return len(arguments) >= count or any(a.kind is a.VAR_POSITIONAL for a in arguments)
 
 
-def identity_laws(closures: Mapping[str, ClosureSpec]) -> dict[str, KnownClosure]:
+def unit_scaling(inputs: int) -> Scaling:
+    return Scaling(jnp.zeros(inputs), jnp.ones(inputs), jnp.ones(()))
+
+
+def unit_laws(closures: Mapping[str, LawSpec]) -> dict[str, AbstractLaw]:
+    """Laws as they are before a fit, in units of one."""
+    return {name: spec.build(jr.key(0), unit_scaling(spec.inputs)) for name, spec in closures.items()}
+
+
+def identity_laws(closures: Mapping[str, LawSpec]) -> dict[str, KnownLaw]:
     """Laws that return their first input."""
-    return {name: KnownClosure(Known(_first, spec.inputs)) for name, spec in closures.items()}
+    return {name: KnownLaw(Known(_first, spec.inputs)) for name, spec in closures.items()}
 
 
-def constant_laws(closures: Mapping[str, ClosureSpec], sizes: Mapping[str, Any]) -> dict[str, Any]:
+def constant_laws(closures: Mapping[str, LawSpec], sizes: Mapping[str, ArrayLike]) -> dict[str, AbstractLaw]:
     """Laws of these sizes, whatever their inputs; those without a size as they are."""
     constant = {
         n: Known(lambda *x, c=c: jnp.full(jnp.shape(x[0]), c, dtype=float), closures[n].inputs)
         for n, c in sizes.items()
     }
-    return {n: constant.get(n, spec).build(jr.key(0), unit_scaling(spec.inputs)) for n, spec in closures.items()}
+    return unit_laws({**closures, **constant})
 
 
 def trace(
-    probe: Callable[..., Any], parameters: int, numbers: int, what: str, shape: tuple[int, ...] | None = None
+    probe: Callable[..., object], parameters: int, numbers: int, what: str, shape: tuple[int, ...] | None = None
 ) -> None:
     """Trace the user's functions once, probe(theta, *numbers), so that bad shapes fail here and not inside a solver; with a
     `shape` also of an array."""
@@ -183,13 +183,13 @@ def trace(
     except ProblemError:
         raise
     except jax.errors.TracerBoolConversionError as error:
-        do = "branches on a value with `if`, `and`, `min` or the like; write jnp.where(condition, this, that)"
-        raise ProblemError(f"{what} {do}") from error
+        raise ProblemError(
+            f"{what} branches on a value with `if`, `and`, `min` or the like; write jnp.where(condition, this, that)"
+        ) from error
     except (jax.errors.TracerArrayConversionError, jax.errors.ConcretizationTypeError) as error:
-        do = (
-            "uses a function of NumPy or math; take the one of jax.numpy instead: `import jax.numpy as jnp`, jnp.exp(u)"
-        )
-        raise ProblemError(f"{what} {do}") from error
+        raise ProblemError(
+            f"{what} uses a function of NumPy or math; take the one of jax.numpy instead: `import jax.numpy as jnp`, jnp.exp(u)"
+        ) from error
     except Exception as error:
         raise ProblemError(f"{what} failed: {type(error).__name__}: {error}") from error
 
@@ -210,7 +210,7 @@ def check_called(record: Record, single: bool, takes_law: bool, signature: str) 
 
 
 def named_inputs(
-    closures: Mapping[str, ClosureSpec], names: Sequence[str], call: Callable[[Record, Float[Array, " name"]], Any]
+    closures: Mapping[str, LawSpec], names: Sequence[str], call: Callable[[Record, Float[Array, " name"]], object]
 ) -> dict[str, tuple[str, ...]]:
     """What each law is a function of: call(record, numbers), with a number of its own for each name, tells by what it hands
     to the law. What is none of these is called `input`."""
@@ -221,13 +221,18 @@ def named_inputs(
     found = {}
     for law, calls in record.items():
         seen = [tuple(known.get(value, "") for value in row) for row in np.concatenate(calls).tolist()]
-        plain = ["input"] if len(seen[0]) == 1 else [f"input {i + 1}" for i in range(len(seen[0]))]
+        plain = plain_names(len(seen[0]))
         found[law] = tuple(n if n and all(row[i] == n for row in seen) else plain[i] for i, n in enumerate(seen[0]))
     return found
 
 
+def plain_names(inputs: int) -> tuple[str, ...]:
+    """Of the inputs of a law that have no other."""
+    return ("input",) if inputs == 1 else tuple(f"input {i + 1}" for i in range(inputs))
+
+
 def called_inputs(
-    closures: Mapping[str, ClosureSpec], call: Callable[[Record], Any]
+    closures: Mapping[str, LawSpec], call: Callable[[Record], object]
 ) -> dict[str, Float[Array, "call input"]]:
     """Inputs of each law in one evaluation of an equation, which is call(record)."""
     record: Record = {name: [] for name in closures}
@@ -238,24 +243,18 @@ def called_inputs(
     }
 
 
-def either(condition: Array, one: Any, other: Any) -> Any:
+def either(condition: Array, one: Tree, other: Tree) -> Tree:
     """`where` for trees."""
     return jax.tree.map(lambda a, b: jnp.where(condition, a, b), one, other)
 
 
-def scalars(values: Any, what: str, names: tuple[str, ...]) -> tuple[Array, ...]:
+def scalars(values: PyTree, what: str, names: tuple[str, ...]) -> tuple[Array, ...]:
     """One scalar a name, or a message that says what came instead."""
     count = len(names)
     wanted = f"{count} number{'s' * (count > 1)} ({', '.join(names)})"
     if values is None:
         raise ProblemError(f"{what} must return {wanted}, it returned nothing; is there a `return`?")
-    parts = (
-        list(values)
-        if isinstance(values, tuple | list)
-        else [values]
-        if jnp.ndim(values) == 0
-        else list(jnp.asarray(values))
-    )
+    parts = list(values) if isinstance(values, tuple | list) or jnp.ndim(values) else [values]
     if len(parts) != count:
         raise ProblemError(f"{what} must return {wanted}, it returned {len(parts)}")
     for name, part in zip(names, parts):
@@ -264,5 +263,5 @@ def scalars(values: Any, what: str, names: tuple[str, ...]) -> tuple[Array, ...]
     return tuple(jnp.asarray(part, float) for part in parts)
 
 
-def _first(*x: Any) -> Any:
+def _first(*x: Array) -> Array:
     return x[0]

@@ -1,21 +1,20 @@
 """Forward models: theta and closures to predicted observations and their derivatives."""
 
 from ._blocks import solve_systems as solve_systems
-from ._likelihood import Likelihood as Likelihood
-from ._likelihood import likelihood as likelihood
-from ._likelihood import seen_through as seen_through
-from .noise import LogScale as LogScale
-from .noise import Measured as Measured
-from .noise import Noise as Noise
-from .noise import NoisePrior as NoisePrior
-from .noise import ResidualStats as ResidualStats
-from .noise import noise_of as noise_of
-from .noise import noise_prior as noise_prior
-from .surrogates._frame import Draw as Draw
-from .surrogates._frame import Units as Units
-from .surrogates._frame import trainable as trainable
-from .surrogates._kind import Kind as Kind
-from .surrogates._kind import supervised as supervised
-from .surrogates._surrogate import SURROGATES as SURROGATES
-from .surrogates._surrogate import Surrogate as Surrogate
-from .surrogates._surrogate import forwards as forwards
+from ._likelihood import Likelihood as Likelihood, likelihood as likelihood, seen_through as seen_through
+from .noise import (
+    Measured as Measured,
+    Noise as Noise,
+    NoisePrior as NoisePrior,
+    ResidualStats as ResidualStats,
+    noise_of as noise_of,
+    noise_prior as noise_prior,
+)
+from .surrogates._frame import (
+    Draw as Draw,
+    Kind as Kind,
+    Units as Units,
+    supervised as supervised,
+    trainable as trainable,
+)
+from .surrogates._surrogate import SURROGATES as SURROGATES, Surrogate as Surrogate, forwards as forwards

@@ -1,10 +1,8 @@
 """How many solves are worked through at once."""
 
-from typing import Any
-
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, PyTree
 
 from ..equations import ForwardModel
 
@@ -19,26 +17,14 @@ def block_size(solves: int, bytes_each: int) -> int:
     return fitting if fitting >= most // 3 else solves
 
 
-def solve_many(
-    forward: ForwardModel, theta: Float[Array, "draw parameter"], laws: Any, system: Int[Array, " draw"]
-) -> Float[Array, "draw point state"]:
-    """Solutions on the grid for many draws, each of its own system, a block at a time."""
-    size = block_size(theta.shape[0], forward.working_set_size(0) * theta.dtype.itemsize)
-    return lax.map(lambda one: forward.solution(one[0], laws, one[1]), (theta, system), batch_size=size)
-
-
 def solve_systems(
-    forward: ForwardModel, theta: Float[Array, "*draw system parameter"], laws: Any, law_axes: int = 0
+    forward: ForwardModel, theta: Float[Array, "*draw system parameter"], laws: PyTree, law_axes: int = 0
 ) -> Float[Array, "*draw system point state"]:
-    """Solutions on the grid for draws of all systems; with `law_axes` laws have a draw axis in front."""
+    """Solutions on the grid for draws of all systems, a block at a time; with `law_axes` laws have a draw axis in front."""
     if law_axes:
         return lax.map(lambda one: solve_systems(forward, *one), (theta, laws))
-    flat, system = of_systems(theta)
-    paths = solve_many(forward, flat, laws, system)
+    flat = theta.reshape(-1, theta.shape[-1])
+    system = jnp.broadcast_to(jnp.arange(theta.shape[-2]), theta.shape[:-1]).reshape(-1)
+    size = block_size(len(flat), forward.working_set_size(0) * theta.dtype.itemsize)
+    paths = lax.map(lambda one: forward.solution(one[0], laws, one[1]), (flat, system), batch_size=size)
     return paths.reshape(*theta.shape[:-1], *paths.shape[1:])
-
-
-def of_systems(theta: Float[Array, "*draw system parameter"]) -> tuple[Float[Array, "n parameter"], Int[Array, " n"]]:
-    """Draws one after the other, and of which system each is."""
-    system = jnp.broadcast_to(jnp.arange(theta.shape[-2]), theta.shape[:-1])
-    return theta.reshape(-1, theta.shape[-1]), system.reshape(-1)

@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -12,15 +11,17 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from ..data import Observations
-from ..equations import Equation, ForwardModel, ObservationIndex
+from ..equations import Equation, ForwardModel, ObservationIndex, ProblemError
+from ..laws import SolverLaws
 from ._blocks import block_size
-from .noise import LogScale, Measured, Noise, NoisePrior, ResidualStats, noise_of
-from .surrogates._surrogate import forward_model
+from .noise import Measured, Noise, NoisePrior, ResidualStats, noise_of
+from .noise._base import ChainScale, LogLik, LogLikAndGrad, LogScale
+from .surrogates._frame import Network
+from .surrogates._surrogate import SURROGATES, require, surrogate
 
 Theta = Float[Array, "chain system parameter"]
-LogLik = Float[Array, "chain system"]
-LogLikAndGrad = tuple[LogLik, Float[Array, "chain system parameter"]]
 Predictions = Float[Array, "chain system observation"]
+Sound = Bool[Array, "chain #system"]
 
 
 class Likelihood(eqx.Module):
@@ -47,7 +48,7 @@ class Likelihood(eqx.Module):
         """Is any scale of the noise?"""
         return self.measured.quantity_onehot is not None
 
-    def model(self, laws: Any, network: Any = None) -> Any:
+    def model(self, laws: SolverLaws, network: Network | None = None) -> PyTree:
         """What the forward model needs beside theta."""
         return self.forward.prepare_context(laws, network)
 
@@ -106,30 +107,35 @@ class Likelihood(eqx.Module):
     def values(self, theta: Theta, context: PyTree, context_axes: int = 0) -> LogLik | ResidualStats:
         """What `evaluate` finds, without gradients."""
         stats = self.noise.stats(self.measured, self.predict(theta, context, context_axes=context_axes), None)
-        return stats if self.scale_inferred else self._finite(self.noise.loglik(self.measured, stats, None))
+        return stats if self.scale_inferred else self.loglik(stats, None)
 
     def loglik_and_grad(self, found: LogLikAndGrad | ResidualStats, log_scale: LogScale | None) -> LogLikAndGrad:
         """Log likelihood of each system and its gradient in theta, of what `evaluate` found, at these scales."""
         if not isinstance(found, ResidualStats):
             return found
-        return self._both_finite(*self.noise.loglik_and_grad(self.measured, found, log_scale))
+        loglik, gradient = self.noise.loglik_and_grad(self.measured, found, log_scale)
+        # A failed solve has log likelihood -inf, and no gradient.
+        finite = jnp.isfinite(loglik) & jnp.all(jnp.isfinite(gradient), axis=-1)
+        return jnp.where(finite, loglik, -jnp.inf), jnp.where(finite[..., None], gradient, 0.0)
 
     def loglik(self, found: LogLik | ResidualStats, log_scale: LogScale | None) -> LogLik:
         """Log likelihood of each system, of what `values` found, at these scales."""
         if not isinstance(found, ResidualStats):
             return found
-        return self._finite(self.noise.loglik(self.measured, found, log_scale))
+        loglik = self.noise.loglik(self.measured, found, log_scale)
+        return jnp.where(jnp.isfinite(loglik), loglik, -jnp.inf)
 
     def gibbs_noise(
         self,
         key: PRNGKeyArray,
         prior: NoisePrior,
         stats: ResidualStats,
-        log_scale: Float[Array, "chain quantity"],
+        log_scale: ChainScale,
         temperature: Float[Array, ""] | float = 1.0,
-    ) -> Float[Array, "chain quantity"]:
-        """Draw the log scales given what `evaluate` or `values` found, the likelihood to the power of `temperature`."""
-        return self.noise.gibbs_noise(key, prior, self.measured, stats, log_scale, temperature)
+    ) -> ChainScale:
+        """Draw the log scales that are free given what `evaluate` or `values` found; see `Noise.gibbs_noise`."""
+        drawn = self.noise.gibbs_noise(key, prior, self.measured, stats, log_scale, temperature)
+        return jnp.where(np.array(prior.free), drawn, log_scale)
 
     def blank(self, theta: Float[Array, "*lead system parameter"]) -> PyTree:
         """What `evaluate` would find where nothing can be solved; for chains of which nothing is evaluated yet."""
@@ -141,11 +147,7 @@ class Likelihood(eqx.Module):
         return ResidualStats(jnp.full(shape, jnp.inf, theta.dtype), jnp.zeros((*shape, theta.shape[-1]), theta.dtype))
 
     def mean(
-        self,
-        theta: Theta,
-        context: PyTree,
-        sound: Bool[Array, "chain #system"] | None = None,
-        log_scale: LogScale | None = None,
+        self, theta: Theta, context: PyTree, sound: Sound | None = None, log_scale: LogScale | None = None
     ) -> Float[Array, ""]:
         """Log likelihood of all systems, averaged over chains: what closure learning differentiates, in reverse.
 
@@ -155,10 +157,7 @@ class Likelihood(eqx.Module):
         return self.mean_of(self._batched(self.forward.for_reverse_mode(), context)(theta), sound, log_scale)
 
     def mean_of(
-        self,
-        prediction: Predictions,
-        sound: Bool[Array, "chain #system"] | None = None,
-        log_scale: LogScale | None = None,
+        self, prediction: Predictions, sound: Sound | None = None, log_scale: LogScale | None = None
     ) -> Float[Array, ""]:
         """The same, of predictions already made."""
         loglik = self.noise.loglik(self.measured, self.noise.stats(self.measured, prediction, None), log_scale)
@@ -168,14 +167,6 @@ class Likelihood(eqx.Module):
         stats = self.noise.stats(self.measured, *self.linearise(theta, context, context_axes))
         return stats if self.scale_inferred else self.loglik_and_grad(stats, None)
 
-    def _finite(self, loglik: LogLik) -> LogLik:
-        return jnp.where(jnp.isfinite(loglik), loglik, -jnp.inf)
-
-    def _both_finite(self, loglik: LogLik, gradient: Float[Array, "chain system parameter"]) -> LogLikAndGrad:
-        """A failed solve has log likelihood -inf, and no gradient."""
-        finite = jnp.isfinite(loglik) & jnp.all(jnp.isfinite(gradient), axis=-1)
-        return jnp.where(finite, loglik, -jnp.inf), jnp.where(finite[..., None], gradient, 0.0)
-
     def _batched(self, forward: ForwardModel, context: PyTree, context_axes: int = 0) -> Callable[[Theta], Predictions]:
         own, same = _split(context, context_axes)
 
@@ -184,7 +175,7 @@ class Likelihood(eqx.Module):
 
         over_systems = jax.vmap(one, in_axes=(0, 0, 0, 0 if context_axes == 2 else None))
         over_chains = jax.vmap(over_systems, in_axes=(0, None, None, 0 if context_axes else None))
-        return lambda theta: over_chains(theta, self.where, self.system, own)
+        return lambda theta: self.noise.clip(over_chains(theta, self.where, self.system, own), self.measured)
 
 
 def _split(context: PyTree, context_axes: int) -> tuple[PyTree, PyTree]:
@@ -199,7 +190,14 @@ def likelihood(problem: Equation, data: Observations) -> Likelihood:
     return Likelihood(forward, where, noise.observe(data), noise, jnp.arange(len(data.systems)))
 
 
-def seen_through(exact: Likelihood, problem: Equation, data: Observations, name: str, **options: Any) -> Likelihood:
+def seen_through(exact: Likelihood, problem: Equation, data: Observations, name: str, **options: object) -> Likelihood:
     """The same observations as chains are to see them: under one of the forward models that the problem allows."""
-    forward, where = forward_model(name, problem, data, **options)
-    return dataclasses.replace(exact, forward=forward, where=where) if forward.approximate else exact
+    if name in SURROGATES:
+        forward, where = surrogate(name, problem, exact.forward, **options), problem.observation_index(data)
+        return dataclasses.replace(exact, forward=forward, where=where)
+    require(name, problem)
+    if options:
+        raise ProblemError(
+            f"network is for surrogates, and forward={name!r} has none; drop it, or name another --forward"
+        )
+    return exact

@@ -1,32 +1,30 @@
 """Laws: the part of the physics that is unknown, or stated."""
 
-from ._base import AbstractLaw as AbstractLaw
-from ._base import Laws as Laws
-from ._base import LawSpec as ClosureSpec  # the type of the public argument closure=
-from ._base import LawSpec as LawSpec
-from ._base import Range as Range
-from ._base import Scaling as Scaling
-from ._base import SolverLaw as SolverLaw
-from ._base import SolverLaws as Closures
-from ._base import SolverLaws as SolverLaws
-from ._bind import bind as bind
-from ._bind import build as build
-from ._bind import chain_axes as chain_axes
-from ._bind import first_of as first_of
-from ._bind import over_draws as over_draws
-from ._bind import prepare as prepare
-from ._found import Law as Law
-from ._found import LawError as LawError
-from ._found import Support as Support
-from ._found import choose as choose
-from ._found import support_of as support_of
-from ._found import was_given as was_given
-from ._known import Known as Known
-from ._known import KnownLaw as KnownClosure
-from ._known import KnownLaw as KnownLaw
-from ._mlp import MLP as MLP
-from ._mlp import NetworkLaw as NetworkLaw
-from ._smooth import Law as SampledLaw
-from ._smooth import SmoothLaw as SmoothLaw
+from ._base import (
+    AbstractLaw as AbstractLaw,
+    Laws as Laws,
+    LawSpec as LawSpec,
+    Range as Range,
+    Scaling as Scaling,
+    SolverLaw as SolverLaw,
+    SolverLaws as SolverLaws,
+    bind as bind,
+    build as build,
+    chain_axes as chain_axes,
+    first_of as first_of,
+    over_draws as over_draws,
+    prepare as prepare,
+)
+from ._found import (
+    Law as Law,
+    LawError as LawError,
+    Support as Support,
+    choose as choose,
+    support_of as support_of,
+    was_given as was_given,
+)
+from ._known import Known as Known, KnownLaw as KnownLaw
+from ._mlp import MLP as MLP, NetworkLaw as NetworkLaw
+from ._smooth import Law as SampledLaw, SmoothLaw as SmoothLaw
 from ._structure import Structure as Structure
 from .export import export_law as export_law

@@ -1,15 +1,19 @@
 """What a law is: the contract that network, table and given function keep.
 
 A problem states a law as a `LawSpec`; a run holds it as an `AbstractLaw`; a solver calls what `prepare` makes of it, a
-`SolverLaw`. All three know their `spec`, so nobody asks which kind of law it is.
+`SolverLaw`. All three know their `spec`, so nobody asks which kind of law it is. The laws of a problem are built, prepared for
+a solver and handed to the physics together.
 """
 
 import abc
 import dataclasses
-from collections.abc import Mapping
-from typing import Any, ClassVar, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, NamedTuple, NoReturn
 
 import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
@@ -81,13 +85,13 @@ class AbstractLaw(SolverLaw):
     front of its array leaves, and the caller vmaps: `chain_axes(laws)` are the `in_axes`.
     """
 
-    @abc.abstractmethod
     def prepare(self, range_: Range) -> SolverLaw:
-        """What a solver calls: once an iteration, so that the many calls are cheap. The law itself is allowed."""
+        """What a solver calls: once an iteration, so that the many calls are cheap. The law itself by default."""
+        return self
 
-    @abc.abstractmethod
     def log_prior(self, range_: Range, view: SolverLaw) -> Float[Array, ""]:
         """Log density of the weights, up to a constant; `view` is the law as prepared for this range."""
+        return jnp.zeros(())
 
     @property
     def unit(self) -> float:
@@ -95,14 +99,101 @@ class AbstractLaw(SolverLaw):
         return 1.0
 
     @property
-    @abc.abstractmethod
     def weights(self) -> PyTree[Array]:
-        """What learning moves; a PyTree without leaves where the law is given."""
+        """What learning moves; a PyTree without leaves, as by default, where the law is given."""
+        return None
 
-    @abc.abstractmethod
     def with_weights(self, weights: PyTree) -> "AbstractLaw":
         """The same law with these in the place of `weights`."""
+        return self
 
 
 Laws = Mapping[str, AbstractLaw]
 SolverLaws = Mapping[str, SolverLaw]
+Calls = dict[str, list[Array]]
+
+
+def build(
+    specs: Mapping[str, LawSpec], key: PRNGKeyArray, scalings: Mapping[str, Scaling], chains: tuple[int, ...] = ()
+) -> dict[str, AbstractLaw]:
+    """Every law with its first weights; where each chain has its own, with the axes `chains` in front."""
+    keys = jr.split(key, max(1, len(specs)))
+    return {name: _built(spec, k, scalings[name], chains) for k, (name, spec) in zip(keys, specs.items())}
+
+
+def _built(spec: LawSpec, key: PRNGKeyArray, scaling: Scaling, chains: tuple[int, ...]) -> AbstractLaw:
+    if not spec.per_chain or not chains:
+        return spec.build(key, scaling)
+    own = eqx.filter_vmap(lambda key: _built(spec, key, scaling, chains[1:]))
+    return own(jr.split(key, chains[0]))
+
+
+def prepare(laws: Laws, ranges: Mapping[str, Range], leading: int = 0) -> dict[str, SolverLaw]:
+    """Every law as the solver calls it; `leading` chain axes are in front of the leaves of those that chains do not share."""
+
+    def one(law: AbstractLaw, range_: Range, leading: int) -> SolverLaw:
+        if not law.spec.per_chain or not leading:
+            return law.prepare(range_)
+        return eqx.filter_vmap(lambda law: one(law, range_, leading - 1))(law)
+
+    return {name: one(law, ranges[name], leading) for name, law in laws.items()}
+
+
+def first_of(laws: Laws, leading: int) -> dict[str, AbstractLaw]:
+    """Every law as one chain has it: the first, of those with so many chain axes in front."""
+    return {
+        name: jax.tree.map(lambda a: a[(0,) * leading], law) if law.spec.per_chain else law
+        for name, law in laws.items()
+    }
+
+
+def over_draws(shared: SolverLaws, own: SolverLaws, axes: int = 1) -> tuple[SolverLaws, int]:
+    """Shared laws, and laws with so many axes in front, together: all of them with these axes, and their number; the shared
+    ones themselves and 0, where there are no others."""
+    leaves = jax.tree.leaves(own)
+    if not leaves:
+        return dict(shared) | dict(own), 0
+    lead = leaves[0].shape[:axes]
+    everyone = jax.tree.map(lambda a: jnp.broadcast_to(a, (*lead, *jnp.shape(a))), dict(shared))
+    return everyone | dict(own), axes
+
+
+def chain_axes(laws: SolverLaws) -> dict[str, int | None]:
+    """The `in_axes` of laws, or of prepared laws, where a function of one chain is mapped over chains."""
+    return {name: 0 if law.spec.per_chain else None for name, law in laws.items()}
+
+
+class NamedLaws:
+    """Several laws, called by name: f.damping(v), f.spring(u)."""
+
+    def __init__(self, laws: Mapping[str, Callable[..., Array]]):
+        self.__dict__.update(laws)
+
+    def __call__(self, *x: ArrayLike) -> NoReturn:
+        names = ", ".join(f"f.{name}" for name in self.__dict__)
+        raise TypeError(f"this problem has several closures; call one by name: {names}")
+
+
+def bind(laws: SolverLaws, single: bool, record: Calls | None = None) -> Callable[..., Array] | NamedLaws | None:
+    """The `f` a physics function receives. With `record`, every call's inputs are noted there."""
+    called = {name: _called(name, law, record) for name, law in laws.items()}
+    if not called:
+        return None
+    return called["f"] if single else NamedLaws(called)
+
+
+def _called(name: str, law: SolverLaw, record: Calls | None) -> Callable[..., Array]:
+    takes = law.spec.inputs
+
+    def call(*x: ArrayLike) -> Array:
+        if len(x) != takes:
+            raise TypeError(
+                f"closure {name!r} takes {takes} input{'s' * (takes > 1)}, but the physics calls it with {len(x)}; "
+                f"declare it with inputs={len(x)}, or change the call"
+            )
+        arrays = jnp.broadcast_arrays(*(jnp.asarray(xi, float) for xi in x))
+        if record is not None:
+            record[name].append(jnp.stack(arrays, axis=-1).reshape(-1, takes))
+        return jnp.vectorize(law)(*arrays) if arrays[0].ndim else law(*arrays)
+
+    return call

@@ -2,15 +2,15 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
-from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+from jaxtyping import Array, PRNGKeyArray, PyTree
 
-from ._base import AbstractLaw, LawSpec, Range, Scaling, SolverLaw
+from ._base import AbstractLaw, LawSpec, Scaling
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Known(LawSpec):
         cl.Known(lambda c, v: c * v**3, draw=lambda key: 0.4 + 0.05 * jax.random.normal(key))
     """
 
-    function: Callable[..., Any]
+    function: Callable[..., ArrayLike]
     inputs: int = 1
     draw: Callable[[PRNGKeyArray], PyTree[Array]] | None = None
 
@@ -46,16 +46,3 @@ class KnownLaw(AbstractLaw):
     def __call__(self, *x: ArrayLike) -> Array:
         own = () if self.spec.draw is None else (self.constants,)
         return jnp.asarray(self.spec.function(*own, *x))
-
-    def prepare(self, range_: Range) -> "KnownLaw":
-        return self
-
-    def log_prior(self, range_: Range, view: SolverLaw) -> Float[Array, ""]:
-        return jnp.zeros(())
-
-    @property
-    def weights(self) -> None:
-        return None
-
-    def with_weights(self, weights: PyTree) -> "KnownLaw":
-        return self

@@ -22,11 +22,7 @@ from ._base import AbstractLaw, LawSpec, Range, Scaling, SolverLaw
 from ._structure import FLAGS, Structure
 from ._table import TabulatedLaw, axis, curve, surface
 
-ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
-    "silu": jax.nn.silu,
-    "tanh": jnp.tanh,
-    "gelu": jax.nn.gelu,
-}
+ACTIVATIONS: dict[str, Callable[[Array], Array]] = {"silu": jax.nn.silu, "tanh": jnp.tanh, "gelu": jax.nn.gelu}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,10 +126,8 @@ class MonotoneNetwork(eqx.Module):
         h = x
         for depth, (weight, bias) in enumerate(zip(self.weights, self.biases)):
             last = depth == len(self.weights) - 1
-            h = (
-                jax.nn.softplus(QUICK * weight if last else weight) @ h * (4.0 / weight.shape[1] if depth else 1.0)
-                + bias
-            )
+            positive = jax.nn.softplus(QUICK * weight if last else weight)
+            h = positive @ h * (4.0 / weight.shape[1] if depth else 1.0) + bias
             h = h if last else jnp.tanh(h)
         return h + jax.nn.softplus(QUICK * self.line) @ x
 

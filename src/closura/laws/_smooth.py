@@ -9,13 +9,11 @@ further, a longer table has other coordinates of the same prior.
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import jax.random as jr
-import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 

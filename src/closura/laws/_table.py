@@ -4,12 +4,11 @@ A solver calls a law thousands of times an iteration; a network costs about 25 k
 Tables are linear in their node values, so gradients flow through them into the network that filled them.
 """
 
-from typing import Any
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.custom_derivatives import SymbolicZero
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 
@@ -99,15 +98,11 @@ def _curve_jvp(primals: tuple, tangents: tuple) -> tuple:
     d_coefficients, _, d_x = tangents
     value, gradient = _polynomial(coefficients, axis, x)
     tangent = jnp.zeros_like(value)
-    if not _is_zero(d_x):
+    if not isinstance(d_x, SymbolicZero):
         tangent = tangent + gradient * d_x
-    if not _is_zero(d_coefficients):
+    if not isinstance(d_coefficients, SymbolicZero):
         tangent = tangent + _polynomial(d_coefficients, axis, x)[0]
     return value, tangent
-
-
-def _is_zero(tangent: Any) -> bool:
-    return isinstance(tangent, jax.custom_derivatives.SymbolicZero)
 
 
 _curve.defjvp(_curve_jvp, symbolic_zeros=True)

@@ -1,25 +1,64 @@
 """Before the first iteration: is the problem solvable, what are the units of its laws, where do they get called?"""
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import jax.random as jr
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray, PyTree
 
 from ..data import DataError, Observations
 from ..equations import Equation, ForwardModel, ProblemError, constant_laws, place_names
-from ..laws import AbstractLaw, Range, Scaling, SolverLaws, build
+from ..forward import NoisePrior, likelihood, noise_prior, seen_through, trainable
+from ..laws import AbstractLaw, Laws, Range, Scaling, SolverLaws, build, first_of, prepare
 from ..parameters import System
-from ..population import Effects, Population
-from ._hypergradients import Replay
+from ..population import Effects, Population, normal, population, uniforms
+from ..sampling import Cache, Chains, init_all
+from ._sampler import check_moves, make_sampler
 from ._settings import Settings, SettingsError
+from ._setup import Replay, Setup, State, begin
 
 MARGIN = 0.25
 SURVEY_POINTS = 2_000_000
 RESTS = 0.01  # of the rates that the data need: what moves less is at rest
+
+
+views_of = eqx.filter_jit(prepare)  # where nothing around it is compiled
+
+
+def initialise(problem: Equation, data: Observations, settings: Settings) -> tuple[Setup, list[str], State]:
+    """What does not change, what to know of the defaults taken, and the first state."""
+    target = likelihood(problem, data)
+    noise, notes = noise_prior(problem, data)
+    effects = effects_of(problem, data)
+    check_blocks(problem, settings, noise is not None, effects is not None)
+    prior = population(problem.parameters, settings.hierarchy, settings.population, effects)
+    seen = seen_through(target, problem, data, settings.forward, **settings.network)
+    key_laws, key_chains, key_network = jr.split(jr.key(settings.seed), 3)
+    keys, chains = jax.jit(lambda key: first_chains(prior, noise, settings, len(data.systems), key))(key_chains)
+    laws, ranges = start_laws(
+        target.forward, chains.theta[:, 0], key_laws, rhs_scale_of(problem, data), chains.theta.shape[:2]
+    )
+    check_physics(target.forward, prepare(first_of(laws, 2), ranges))
+    own = {name: law for name, law in laws.items() if law.spec.per_chain}
+    laws = {name: law for name, law in laws.items() if name not in own}
+    if own and seen.forward.approximate:
+        raise SettingsError(
+            f"every chain has its own law {', '.join(own)}, and one network cannot stand for all; use forward='solver'"
+        )
+    chains = chains._replace(law=own or ())
+    first = chains.theta[:, : settings.replay]
+    network, kept = seen.forward.initialise(prior, views_of(laws, ranges), first, key_network)
+    replay = Replay(kept[0], kept[1], jnp.zeros(settings.groups, int)) if kept else ()
+    surrogate, frame = eqx.partition(network, trainable(network))
+    sampler = make_sampler(settings, prior, noise, len(data.systems))
+    check_moves(sampler, chains)
+    setup = Setup(seen, target, prior, laws, frame, noise, sampler, settings)
+    weights = {name: law.weights for name, law in laws.items()}
+    state = State(keys, chains, {}, begin(weights), begin(surrogate), replay, ranges)
+    return setup, [*notes, *problem.parameters.notes], with_blanks(setup, state)
 
 
 def check_blocks(problem: Equation, settings: Settings, scale: bool, effects: bool) -> None:
@@ -60,14 +99,43 @@ def effects_of(problem: Equation, data: Observations) -> Effects | None:
     return Effects(jnp.asarray(np.stack(columns, axis=-1), float), jnp.asarray(variance, float), which)
 
 
-def check_physics(forward: ForwardModel, laws: Mapping[str, Any]) -> None:
+def first_chains(
+    prior: Population, noise: NoisePrior | None, settings: Settings, systems: int, key: PRNGKeyArray
+) -> tuple[Array, Chains]:
+    """Keys of the groups, and every chain from a population of its own, drawn from the hyperprior."""
+    groups, each = settings.groups, settings.chains // settings.groups
+
+    def draw(above: Array, below: Array) -> tuple[Array, PyTree]:
+        phi = prior.phi_from_normal(above)
+        return prior.theta_from_normal(phi, below), phi
+
+    keys, count = jr.split(key, groups + 1), prior.mean.shape[0]
+    stream = uniforms(keys[0], (groups, each, 2, count), (groups, each, systems, count))
+    theta, phi = jax.vmap(jax.vmap(draw))(*map(normal, stream))
+    log_sigma = None
+    if noise is not None:
+        (sizes,) = uniforms(jr.fold_in(key, 1), (groups, each, len(noise.free)))
+        log_sigma = noise.draw(normal(sizes))
+    return keys[1:], Chains(theta, phi, log_sigma)
+
+
+def with_blanks(setup: Setup, state: State) -> State:
+    """The state with a first tuning, and a cache in which nothing is evaluated yet."""
+    stats, exact = setup.likelihood.blank(state.chains.theta), None
+    if setup.settings.corrected:
+        exact = stats._replace(gradient=None) if setup.exact.scale_inferred else stats[0]
+    chains = state.chains._replace(cache=Cache(stats, exact))
+    return state._replace(chains=chains, tuning=init_all(setup.sweep, chains))
+
+
+def check_physics(forward: ForwardModel, laws: Laws) -> None:
     """The discretisation must suit the equation; one solution from the middle of the prior, and its gradient, must be finite."""
     problem = forward.problem
     problem.check_scheme()
     theta = jnp.asarray(problem.parameters.mean, float)
 
     @eqx.filter_jit
-    def solve(theta: Array, laws: Mapping[str, Any]) -> tuple[Array, Array]:
+    def solve(theta: Array, laws: Laws) -> tuple[Array, Array]:
         if "derivatives" not in problem.offers:
             return jnp.zeros((1, 1, 1)), forward.solution(theta, laws, 0)
         return jax.jacfwd(lambda theta: (forward.solution(theta, laws, 0),) * 2, has_aux=True)(theta)
@@ -108,21 +176,20 @@ def _check_flat(
             raise ProblemError(problem.explain_flat(problem.parameters.names[i]))
 
 
-def finite_rows(seen: Mapping[str, Any]) -> dict[str, np.ndarray]:
+def finite_rows(seen: Mapping[str, ArrayLike]) -> dict[str, np.ndarray]:
     """Calls of each law as (call, input), of solutions that are finite and not on their way to infinity."""
-    return {name: _finite_calls(np.asarray(x)) for name, x in seen.items()}
 
+    def one(x: np.ndarray) -> np.ndarray:
+        """`x` is (..., call, input), with a solution for every index before."""
+        solutions, flat = x.reshape(-1, *x.shape[-2:]), x.reshape(-1, x.shape[-1])
+        size = np.abs(solutions).max(axis=(1, 2), initial=0.0)
+        finite = np.isfinite(size)
+        if not finite.any():
+            return flat[np.isfinite(flat).all(axis=1)]
+        usual = np.median(size[finite])
+        return solutions[finite & (size <= 1e3 * usual)].reshape(-1, x.shape[-1])
 
-def _finite_calls(x: np.ndarray) -> np.ndarray:
-    """`x` is (..., call, input), with a solution for every index before."""
-    solutions = x.reshape(-1, *x.shape[-2:])
-    size = np.abs(solutions).max(axis=(1, 2), initial=0.0)
-    finite = np.isfinite(size)
-    if not finite.any():
-        flat = x.reshape(-1, x.shape[-1])
-        return flat[np.isfinite(flat).all(axis=1)]
-    usual = np.median(size[finite])
-    return solutions[finite & (size <= 1e3 * usual)].reshape(-1, x.shape[-1])
+    return {name: one(np.asarray(x)) for name, x in seen.items()}
 
 
 def spread_of(inputs: np.ndarray, share: float = 0.999) -> tuple[np.ndarray, np.ndarray]:
@@ -161,7 +228,7 @@ def start_laws(
     systems = jnp.arange(theta.shape[1])
 
     @jax.jit
-    def survey(theta: Array, sizes: dict[str, Any]) -> tuple[Any, Any, Any]:
+    def survey(theta: Array, sizes: dict[str, ArrayLike]) -> tuple[PyTree, PyTree, PyTree]:
         of_systems = jax.vmap(lambda t, k: _with_constant_laws(forward, t, k, sizes))
         return jax.vmap(of_systems, (0, None))(theta, systems)
 
@@ -182,20 +249,8 @@ def start_laws(
     return built, {name: specs[name].frame(table_range(x), scalings[name]) for name, x in inputs.items()}
 
 
-def start_surrogate(
-    forward: ForwardModel, prior: Population, laws: Mapping[str, Any], theta: Array, key: PRNGKeyArray
-) -> tuple[Any, Any]:
-    """The network that chains see and its first replay, from first draws `theta` (group, slot, system, parameter); nothing for
-    a solver."""
-    network, kept = forward.initialise(prior, laws, theta, key)
-    if not kept:
-        return network, ()
-    draws, label = kept
-    return network, Replay(draws, label, jnp.zeros(len(draws), int))
-
-
 def _with_constant_laws(
-    forward: ForwardModel, theta: Array, system: System, sizes: dict[str, Any]
+    forward: ForwardModel, theta: Array, system: System, sizes: dict[str, ArrayLike]
 ) -> tuple[dict[str, Array], Array, dict[str, Array]]:
     """One system with its unknown laws constant: inputs they get, right-hand side, and its change when one grows by one."""
     problem = forward.problem
@@ -213,9 +268,9 @@ def rhs_scale_of(problem: Equation, data: Observations) -> float:
     return scale if np.isfinite(scale) and scale > 0 else 1.0
 
 
-def _says_little(seen: Any) -> bool:
+def _says_little(seen: np.ndarray) -> bool:
     """Most calls failed, or all were made with the same input."""
-    flat = np.asarray(seen).reshape(-1, seen.shape[-1])
+    flat = seen.reshape(-1, seen.shape[-1])
     sound = flat[np.isfinite(flat).all(axis=1)]
     if len(sound) < len(flat) / 2:
         return True
@@ -233,9 +288,12 @@ def _output_scale(without: np.ndarray, change: np.ndarray, rhs_scale: float) -> 
     return float(ratio) if np.isfinite(ratio) and ratio > 0 else 1.0
 
 
-def outside_share(prepared: SolverLaws, inputs: Mapping[str, np.ndarray]) -> dict[str, float]:
-    """Which part of the calls went outside each table."""
-    outside = {
-        name: law.outside(jnp.asarray(inputs[name], float)) for name, law in prepared.items() if len(inputs[name])
-    }
-    return {name: float(np.mean(np.asarray(calls))) for name, calls in outside.items() if calls is not None}
+def law_inputs(
+    forward: ForwardModel, law_axes: int | None, laws: SolverLaws, theta: Float[Array, "chain system parameter"]
+) -> dict[str, Array]:
+    """Inputs that each law is called with, of every chain and system; `law_axes` is 0 where chains have laws of their own."""
+
+    def of_chain(theta: Array, laws: SolverLaws) -> dict[str, Array]:
+        return jax.vmap(lambda t, k: forward.law_inputs(t, laws, k))(theta, jnp.arange(len(theta)))
+
+    return jax.vmap(of_chain, (0, law_axes))(theta, laws)

@@ -2,15 +2,13 @@
 
 import time
 from collections.abc import Callable
-from typing import Any
 
 import equinox as eqx
 import jax
-from jax.sharding import Mesh
-from jax.sharding import PartitionSpec as Spec
+from jax.sharding import Mesh, PartitionSpec as Spec
+from jaxtyping import PyTree
 
-from ._hypergradients import AXIS
-from ._setup import Setup, State
+from ._setup import AXIS, Setup, State
 
 GROUPS, SAME, DRAWS = Spec(AXIS), Spec(), Spec(None, AXIS)
 # Which leaves of the state are split over devices by their group axis.
@@ -23,10 +21,10 @@ class Program:
     The setup's arrays are arguments, so other data of the same shape find it in the compilation cache.
     """
 
-    def __init__(self, function: Callable[..., Any], setup: Setup, mesh: Mesh, in_specs: Any, out_specs: Any):
+    def __init__(self, function: Callable[..., PyTree], setup: Setup, mesh: Mesh, in_specs: PyTree, out_specs: PyTree):
         self.arrays, static = eqx.partition(setup, eqx.is_array)
 
-        def whole(arrays: Setup, *rest: Any) -> Any:
+        def whole(arrays: Setup, *rest: PyTree) -> PyTree:
             return function(eqx.combine(arrays, static), *rest)
 
         specs = {"in_specs": (SAME, *in_specs), "out_specs": out_specs}
@@ -35,10 +33,10 @@ class Program:
         else:
             spread = jax.vmap(whole, in_axes=None, out_axes=None, axis_name=AXIS, axis_size=1)
         self._jitted = jax.jit(spread)
-        self._compiled: Any = None
+        self._compiled: jax.stages.Compiled | None = None
         self.seconds_compile = 0.0
 
-    def __call__(self, *rest: Any) -> Any:
+    def __call__(self, *rest: PyTree) -> PyTree:
         if self._compiled is None:
             start = time.perf_counter()
             self._compiled = self._jitted.lower(self.arrays, *rest).compile()

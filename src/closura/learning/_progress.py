@@ -5,10 +5,9 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
-from typing import Any
 
 import jax
 import numpy as np
@@ -30,8 +29,8 @@ def cores() -> int:
 class Reporter:
     """`update(run, log)` after each chunk. Rate and remaining time are of the iterations, not of compilation."""
 
-    def __init__(self, shown: bool, console: Console | None = None):
-        self.console = console or Console(file=sys.stderr)
+    def __init__(self, shown: bool):
+        self.console = Console(file=sys.stderr)
         self.shown = shown
         self.bar = shown and self.console.is_terminal
         self.narrow = self.bar and self.console.width < WIDE
@@ -78,22 +77,18 @@ class Reporter:
             self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
-class _Stop:
-    asked = False
-
-
 @contextmanager
-def stoppable(reporter: Reporter) -> Iterator[_Stop]:
+def stoppable(reporter: Reporter) -> Iterator[threading.Event]:
     """The first Ctrl-C asks to stop after the current chunk, the second stops at once."""
-    stop = _Stop()
+    stop = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield stop
         return
 
     def ask(number: int, frame: FrameType | None) -> None:
-        if stop.asked:
+        if stop.is_set():
             raise KeyboardInterrupt
-        stop.asked = True
+        stop.set()
         with suppress(RuntimeError):  # the signal may have come in the middle of another line
             reporter.say("Stopping after this chunk; what was done is kept. Ctrl-C again stops at once.")
 
@@ -105,7 +100,7 @@ def stoppable(reporter: Reporter) -> Iterator[_Stop]:
             signal.signal(number, handler)
 
 
-def drive(run: Run, shown: bool, after_chunk: Any = None) -> bool:
+def drive(run: Run, shown: bool, after_chunk: Callable[[Run], None] | None = None) -> bool:
     """Advance a run to its end; returns False if it was stopped before. A second Ctrl-C raises KeyboardInterrupt."""
     reporter = Reporter(shown)
     with reporter.progress, stoppable(reporter) as stop:
@@ -116,7 +111,7 @@ def drive(run: Run, shown: bool, after_chunk: Any = None) -> bool:
             reporter.say(
                 f"{idle} of {cores()} cores idle: in Python, call closura.use_cores() before anything uses JAX"
             )
-        while not run.finished and run.diverged is None and not stop.asked:
+        while not run.finished and run.diverged is None and not stop.is_set():
             reporter.update(run, _advance(run))
             if after_chunk is not None:
                 after_chunk(run)

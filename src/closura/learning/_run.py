@@ -6,50 +6,31 @@ sample   everything frozen; these draws are the posterior             (draws x t
 """
 
 import time
-from collections.abc import Callable
+from functools import partial
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import jax.random as jr
 import numpy as np
 import xarray as xr
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from jaxtyping import Array, PyTree
+from jaxtyping import PyTree
 
 from ..data import Observations
 from ..equations import Equation, align
-from ..forward import NoisePrior, likelihood, noise_prior, seen_through, trainable
 from ..laws import AbstractLaw, SolverLaw, SolverLaws, first_of, over_draws, prepare
-from ..population import Population, normal, population, uniforms
-from ..sampling import Cache, Chains, Convergence, Posterior, convergence, init_all, named_draws
-from ._hypergradients import AXIS, begin
-from ._initialise import (
-    SURVEY_POINTS,
-    check_blocks,
-    check_physics,
-    device_count,
-    effects_of,
-    finite_rows,
-    outside_share,
-    rhs_scale_of,
-    start_laws,
-    start_surrogate,
-    table_range,
-)
+from ..sampling import Chains, Convergence, Posterior, convergence, named_draws
+from ._initialise import SURVEY_POINTS, device_count, finite_rows, initialise, law_inputs, table_range, views_of
 from ._program import DRAWS, SAME, STATE, Program
-from ._sampler import check_moves, make_sampler
 from ._schedule import learn_schedule, make_plan, sample_schedule, temperatures
-from ._settings import Settings, SettingsError
-from ._setup import Draws, Log, Setup, State, weights_of, with_weights
+from ._settings import Settings
+from ._setup import AXIS, Draws, Log, State
 from ._stuck_chains import rescued
 from .algorithm import learn, sample
 
 SETBACKS, SLOWER = 2, 0.3
 RESCUE_UNTIL = 0.9  # of learning; after that chains are on their own
 EXPLODED = 1e6  # a loss, in squared units of the state, and against the first one
-
-views_of = eqx.filter_jit(prepare)  # where nothing around it is compiled
 
 
 @eqx.filter_jit
@@ -65,10 +46,9 @@ class Run:
         self.began = time.perf_counter()
         self.problem, self.data = align(problem, data)
         self.settings = settings
-        self.setup, self.notes, state = self._begin()
+        self.setup, self.notes, state = initialise(self.problem, self.data, settings)
         self.mesh = Mesh(np.array(jax.devices()[: device_count(self.problem, settings)]), (AXIS,))
-        numbers = settings.chains * len(data.systems) * len(problem.parameters)
-        self.plan = make_plan(settings, numbers)
+        self.plan = make_plan(settings, state.chains.theta.size)
         self.state = self.spread(state)
         self.iteration = 0
         self.stale = True
@@ -78,41 +58,14 @@ class Run:
         self.history: list[dict[str, np.ndarray]] = []
         self.chunks: list[Draws] = []  # a chunk each, (draw, group, chain, ...)
         self.nonfinite = 0
-        self._programs: dict[str, PyTree] = {}
+        axes = 0 if state.chains.law else None
+        self._programs: dict[str, PyTree] = {
+            "learn": Program(learn, self.setup, self.mesh, (STATE, SAME), (STATE, SAME)),
+            "sample": Program(sample, self.setup, self.mesh, (STATE, SAME, SAME, SAME), (STATE, DRAWS, SAME)),
+            "visited": eqx.filter_jit(partial(law_inputs, self.setup.exact.forward, axes)),
+        }
         self._surveyed: dict[str, int] = {}
         self._solved = 1.0  # the share of calls of laws, in solutions at current chains, that are finite
-
-    def _begin(self) -> tuple[Setup, list[str], State]:
-        """What does not change, what to know of the defaults taken, and the first state."""
-        problem, data, settings = self.problem, self.data, self.settings
-        target = likelihood(problem, data)
-        noise, notes = noise_prior(problem, data)
-        effects = effects_of(problem, data)
-        check_blocks(problem, settings, noise is not None, effects is not None)
-        prior = population(problem.parameters, settings.hierarchy, settings.population, effects)
-        seen = seen_through(target, problem, data, settings.forward, **settings.network)
-        key_laws, key_chains, key_network = jr.split(jr.key(settings.seed), 3)
-        keys, chains = jax.jit(lambda key: _first_chains(prior, noise, settings, len(data.systems), key))(key_chains)
-        laws, ranges = start_laws(
-            target.forward, chains.theta[:, 0], key_laws, rhs_scale_of(problem, data), chains.theta.shape[:2]
-        )
-        check_physics(target.forward, views_of(first_of(laws, 2), ranges))
-        own = {name: law for name, law in laws.items() if law.spec.per_chain}
-        laws = {name: law for name, law in laws.items() if name not in own}
-        if own and seen.forward.approximate:
-            raise SettingsError(
-                f"every chain has its own law {', '.join(own)}, and one network cannot stand for all; use forward='solver'"
-            )
-        chains = chains._replace(law=own or ())
-        network, replay = start_surrogate(
-            seen.forward, prior, views_of(laws, ranges), chains.theta[:, : settings.replay], key_network
-        )
-        surrogate, frame = eqx.partition(network, trainable(network))
-        sampler = make_sampler(settings, prior, noise, len(data.systems))
-        check_moves(sampler, chains)
-        setup = Setup(seen, target, prior, laws, frame, noise, sampler, settings)
-        state = State(keys, chains, {}, begin(weights_of(laws)), begin(surrogate), replay, ranges)
-        return setup, [*notes, *problem.parameters.notes], _with_blanks(setup, state)
 
     # The loop ---------------------------------------------------------------------------------------------------------
 
@@ -138,11 +91,10 @@ class Run:
         size = self.plan.learn_chunk
         now = np.arange(self.iteration, self.iteration + size) / self.plan.learn
         schedule = learn_schedule(self.settings, now, self.network is not None, SLOWER**self.setbacks)
-        if self.iteration == 0 and not self.setup.learns(self.state):
+        if self.iteration == 0 and not self.state.learns:
             self._refresh()
-        program = self._program("learn", learn, (STATE, SAME), (STATE, SAME))
         before = self.state
-        self.state, log = program(self.state, schedule)
+        self.state, log = self._programs["learn"](self.state, schedule)
         seen = self.visited() if self.problem.closures else {}
         temperature = temperatures(self.settings, now)
         if self._went_wrong(log, seen):
@@ -160,26 +112,28 @@ class Run:
             self._tune(self.state.chains)
         schedule = sample_schedule(self.settings, phase, self.iteration - self.plan.learn + np.arange(size))
         leaps = jnp.arange(self.plan.keep) % max(1, len(self.setup.leaps))
-        program = self._program("sample", sample, (STATE, SAME, SAME, SAME), (STATE, DRAWS, SAME))
         stale, self.stale = jnp.asarray(self.stale), False
-        self.state, draws, log = program(self.state, stale, schedule, leaps)
+        self.state, draws, log = self._programs["sample"](self.state, stale, schedule, leaps)
         logged = self._log(phase, log, size, np.ones(size))
         if phase == "sample":
             self.chunks.append(jax.tree.map(np.asarray, draws))
-            self._extend_if_needed()
+            # Go on sampling, within limits, while the draws do not suffice.
+            if self.finished and self.extended < self.settings.extend and not self.convergence().enough:
+                self.extended += 1
         elif self.phase == "tune":  # after the last chunk of tuning nothing changes any more
             # Draws of a whole chunk make a smoother preconditioner than one moment of the ensemble.
-            pooled = jax.tree.map(lambda a: jnp.moveaxis(a, 0, 1).reshape(a.shape[1], -1, *a.shape[3:]), draws)
-            self._tune(self.state.chains._replace(**pooled._asdict()))
+            self._tune(draws.pooled(self.state.chains))
         return logged
 
     # Parts of it ------------------------------------------------------------------------------------------------------
 
     def spread(self, state: State) -> State:
         """The state on its devices, groups of chains on one each."""
-        return jax.tree.map(
-            lambda spec, part: jax.device_put(part, NamedSharding(self.mesh, spec)), STATE, state, is_leaf=_is_spec
-        )
+
+        def put(spec: PartitionSpec, part: PyTree) -> PyTree:
+            return jax.device_put(part, NamedSharding(self.mesh, spec))
+
+        return jax.tree.map(put, STATE, state, is_leaf=lambda leaf: isinstance(leaf, PartitionSpec))
 
     def _rescue(self) -> None:
         if self.settings.blocks == "joint":
@@ -187,22 +141,14 @@ class Run:
         chains, count = rescued(self.posterior, self.state.chains, self.settings.seed + self.iteration)
         if count:
             self.state = self.spread(self.state._replace(chains=chains))
-            if not self.setup.learns(self.state):
+            if not self.state.learns:
                 self._refresh()
 
     def _tune(self, draws: Chains) -> None:
         """Let every kernel learn from many draws at once."""
         if self.settings.covariance == "self" and self.iteration > self.plan.learn:
             return
-        tuned = {kernel.name: kernel.tune(self.state.tuning[kernel.name], draws) for kernel in self.setup.sweep}
-        self.state = self.spread(self.state._replace(tuning=tuned))
-
-    def _program(
-        self, name: str, function: Callable[..., PyTree], in_specs: tuple[PyTree, ...], out_specs: PyTree
-    ) -> Program:
-        if name not in self._programs:
-            self._programs[name] = Program(function, self.setup, self.mesh, in_specs, out_specs)
-        return self._programs[name]
+        self.state = self.spread(self.setup.tuned(self.state, draws))
 
     def _refresh(self) -> None:
         """Likelihoods of a run that learns nothing (with a law to learn every iteration does this)."""
@@ -214,16 +160,12 @@ class Run:
         """The density that chains see now."""
         return self.setup.posterior(self.views, self.state)
 
-    @property
-    def _weights(self) -> PyTree:
-        return self.state.law.weights, self.state.surrogate.weights
-
     def _went_wrong(self, log: Log, seen: dict[str, np.ndarray]) -> bool:
         """Are law or surrogate no longer numbers, or has no chain a solution any more where they had when this began?
 
         Chains on a surrogate do not notice what becomes of the law: whether it can still be solved is asked of the solver.
         """
-        weights = jax.tree.leaves(self._weights)
+        weights = jax.tree.leaves((self.state.law.weights, self.state.surrogate.weights))
         if not all(np.isfinite(w).all() for w in jax.device_get(weights)):
             return True
         if self.network is None:
@@ -265,20 +207,12 @@ class Run:
             "temperature": np.asarray(temperature),
         } | {name: np.asarray(value) for name, value in log._asdict().items()}
 
-    def _extend_if_needed(self) -> None:
-        """Go on sampling, within limits, while the draws do not suffice."""
-        if not self.finished or self.extended >= self.settings.extend:
-            return
-        check = self.convergence()
-        if not check.enough:
-            self.extended += 1
-
     # What a run knows -------------------------------------------------------------------------------------------------
 
     @property
     def laws(self) -> dict[str, AbstractLaw]:
         """The laws with their current weights; those that every chain has for itself as the first chain has them."""
-        return with_weights(self.setup.closures, self.state.law.weights) | first_of(self.state.chains.law or {}, 2)
+        return self.setup.laws(self.state.law.weights) | first_of(self.state.chains.law or {}, 2)
 
     @property
     def views(self) -> dict[str, SolverLaw]:
@@ -290,10 +224,8 @@ class Run:
 
         Where chains have laws of their own, every law has a draw axis in front, and 1 is returned beside them; else 0.
         """
-        if chosen is None:
-            own = jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), self.state.chains.law)
-        else:
-            own = jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:])[chosen], self.kept.law)
+        own = self.state.chains.law if chosen is None else self.kept.law
+        own = jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:])[... if chosen is None else chosen], own)
         shared = {name: law for name, law in self.views.items() if name in self.setup.closures}
         return over_draws(shared, prepare(own or {}, self.state.ranges, leading=1))
 
@@ -316,6 +248,11 @@ class Run:
         """(chain,): the group of each chain."""
         return np.repeat(np.arange(self.settings.groups), self.settings.chains // self.settings.groups)
 
+    @property
+    def numbers_kept(self) -> int:
+        """How many numbers the kept draws of theta are, of a run that is not extended."""
+        return self.plan.sample // self.plan.thin * self.state.chains.theta.size
+
     def theta(self) -> np.ndarray:
         """Kept draws (chain, draw, system, parameter); before sampling, where the chains stand, as one draw."""
         return np.asarray(self.kept.theta)
@@ -337,9 +274,7 @@ class Run:
 
     @property
     def log_steps(self) -> np.ndarray:
-        """(group, block): log step sizes of all kernels that have one."""
-        tunings = [tuning for tuning in self.state.tuning.values() if hasattr(tuning, "log_step")]
-        return np.concatenate([np.asarray(tuning.log_step) for tuning in tunings], axis=1)
+        return np.asarray(self.state.log_steps)
 
     @property
     def blocks(self) -> int:
@@ -380,16 +315,6 @@ class Run:
 
     def visited(self) -> dict[str, np.ndarray]:
         """Inputs the laws were called with along trajectories of current chains, name -> (call, input)."""
-        if "visited" not in self._programs:
-            forward = self.setup.exact.forward
-
-            def survey(laws: SolverLaws, theta: Array) -> dict[str, Array]:
-                def of_chain(theta: Array, laws: SolverLaws) -> dict[str, Array]:
-                    return jax.vmap(lambda t, k: forward.law_inputs(t, laws, k))(theta, jnp.arange(len(theta)))
-
-                return jax.vmap(of_chain, (0, 0 if self.state.chains.law else None))(theta, laws)
-
-            self._programs["visited"] = eqx.filter_jit(survey)
         some = self.some_chains()
         laws, axes = self.views_at()
         laws = jax.device_get(jax.tree.map(lambda a: a[some], laws) if axes else laws)
@@ -398,42 +323,12 @@ class Run:
         return finite_rows(seen)
 
     def outside(self) -> dict[str, float]:
-        return outside_share(self.views, self.visited())
+        """Which part of the calls went outside each table."""
+        laws = self.views
+        outside = {name: laws[name].outside(jnp.asarray(x, float)) for name, x in self.visited().items() if len(x)}
+        return {name: float(np.mean(np.asarray(calls))) for name, calls in outside.items() if calls is not None}
 
 
 def _by_chain(draws: np.ndarray) -> np.ndarray:
     """(draw, group, chain, ...) to (group x chain, draw, ...)."""
     return np.moveaxis(draws, 0, 2).reshape(draws.shape[1] * draws.shape[2], draws.shape[0], *draws.shape[3:])
-
-
-def _is_spec(value: object) -> bool:
-    return isinstance(value, PartitionSpec)
-
-
-def _first_chains(
-    prior: Population, noise: NoisePrior | None, settings: Settings, systems: int, key: Array
-) -> tuple[Array, Chains]:
-    """Keys of the groups, and every chain from a population of its own, drawn from the hyperprior."""
-    groups, each = settings.groups, settings.chains // settings.groups
-
-    def draw(above: Array, below: Array) -> tuple[Array, PyTree]:
-        phi = prior.phi_from_normal(above)
-        return prior.theta_from_normal(phi, below), phi
-
-    keys, count = jr.split(key, groups + 1), prior.mean.shape[0]
-    stream = uniforms(keys[0], (groups, each, 2, count), (groups, each, systems, count))
-    theta, phi = jax.vmap(jax.vmap(draw))(*map(normal, stream))
-    log_sigma = None
-    if noise is not None:
-        (sizes,) = uniforms(jr.fold_in(key, 1), (groups, each, len(noise.free)))
-        log_sigma = noise.draw(normal(sizes))
-    return keys[1:], Chains(theta, phi, log_sigma)
-
-
-def _with_blanks(setup: Setup, state: State) -> State:
-    """The state with a first tuning, and a cache in which nothing is evaluated yet."""
-    stats, exact = setup.likelihood.blank(state.chains.theta), None
-    if setup.settings.corrected:
-        exact = stats._replace(gradient=None) if setup.exact.scale_inferred else stats[0]
-    chains = state.chains._replace(cache=Cache(stats, exact))
-    return state._replace(chains=chains, tuning=init_all(setup.sweep, chains))

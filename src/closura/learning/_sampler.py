@@ -15,7 +15,6 @@ from ..sampling import (
     PopulationGibbs,
     SharedBlock,
     SystemBlocks,
-    missing_moves,
 )
 from ._settings import Settings, SettingsError
 
@@ -28,24 +27,18 @@ def _mala(blocks: SystemBlocks | SharedBlock | JointBlock, settings: Settings) -
     return Mala(blocks, covariance, settings.step_size or 0.3, settings.metropolis, shrink)
 
 
-def _theta(settings: Settings, population: Population, systems: int) -> Kernel:
-    return _mala(SystemBlocks(population.shared), settings)
-
-
 def _shared(settings: Settings, population: Population, systems: int) -> Kernel:
     if population.shared is None:
         raise SettingsError("sampler: 'shared' moves what all systems share, and no parameter is shared; leave it out")
     return _mala(SharedBlock(population.shared), settings)
 
 
-def _joint(settings: Settings, population: Population, systems: int) -> Kernel:
-    return _mala(JointBlock(systems, population.mean.shape[0], population.hierarchical), settings)
-
-
 KERNELS: dict[str, Make] = {
-    "theta": _theta,
+    "theta": lambda settings, population, systems: _mala(SystemBlocks(population.shared), settings),
     "shared": _shared,
-    "joint": _joint,
+    "joint": lambda settings, population, systems: _mala(
+        JointBlock(systems, population.mean.shape[0], population.hierarchical), settings
+    ),
     "population": lambda settings, population, systems: PopulationGibbs(),
     "noise": lambda settings, population, systems: NoiseGibbs(),
     "differential_evolution": lambda settings, population, systems: DifferentialEvolution(population.shared),
@@ -86,6 +79,8 @@ def check_moves(kernels: Sequence[Kernel], chains: Chains) -> None:
         "phi": "the population: add 'population', or use hierarchy=False",
         "log_sigma": "the size of the noise: add 'noise', or give sigma",
     }
-    still = missing_moves(kernels, chains)
+    needed = {"theta": True, "phi": bool(chains.phi), "log_sigma": chains.log_sigma is not None}
+    moved = {field for kernel in kernels for field in kernel.moves}
+    still = [field for field, there in needed.items() if there and field not in moved]
     if still:
         raise SettingsError(f"no kernel of sampler= moves {' nor '.join(words[field] for field in still)}")

@@ -2,7 +2,6 @@
 
 from typing import NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 
 from ._settings import Settings
@@ -38,14 +37,7 @@ def make_plan(settings: Settings, numbers: int) -> Plan:
     keep = -(-draws // sample_chunks)
     # At least two: the last one finds step sizes for the preconditioner that the others found.
     tune_chunks = max(2, -(-settings.tune // (keep * thin))) if settings.tune else 0
-    return Plan(
-        learn_chunk,
-        chunks * learn_chunk,
-        keep,
-        thin,
-        tune_chunks * keep * thin,
-        sample_chunks * keep * thin,
-    )
+    return Plan(learn_chunk, chunks * learn_chunk, keep, thin, tune_chunks * keep * thin, sample_chunks * keep * thin)
 
 
 def temperatures(settings: Settings, now: np.ndarray) -> np.ndarray:
@@ -66,26 +58,25 @@ def learning_rates(settings: Settings, now: np.ndarray, surrogate: bool) -> tupl
     return law, settings.surrogate_rate * cosine(now)
 
 
-def adaptations(settings: Settings, phase: str, done: np.ndarray) -> np.ndarray:
-    """How fast step sizes follow the acceptance: ever slower while tuning (`done` iterations of it are over), not at all
-    while sampling; a step size that is given stays."""
-    first = 0.1 if settings.step_size is None else 0.0
-    slowing = {"learn": np.ones(len(done)), "tune": 2 / (1 + done / 25), "sample": np.zeros(len(done))}
-    return first * slowing[phase]
-
-
 def learn_schedule(settings: Settings, now: np.ndarray, surrogate: bool, slower: float = 1.0) -> Schedule:
     """Of iterations of learning, at which parts of it they are."""
     law, network = learning_rates(settings, now, surrogate)
-    adaptation, ones = adaptations(settings, "learn", now), np.ones(len(now))
-    return _schedule(temperatures(settings, now), adaptation, slower * law, slower * network, ones)
+    return Schedule.over(
+        len(now),
+        temperature=temperatures(settings, now),
+        adaptation=_first_adaptation(settings),
+        law_rate=slower * law,
+        surrogate_rate=slower * network,
+    )
 
 
 def sample_schedule(settings: Settings, phase: str, done: np.ndarray) -> Schedule:
-    """Of iterations under a frozen law, of which so many are over."""
-    ones, none = np.ones(len(done)), np.zeros(len(done))
-    return _schedule(ones, adaptations(settings, phase, done), none, none, ones)
+    """Of iterations under a frozen law, of which so many are over: step sizes follow the acceptance ever slower while
+    tuning, and not at all while sampling."""
+    slowing = 2 / (1 + done / 25) if phase == "tune" else 0.0
+    return Schedule.over(len(done), adaptation=_first_adaptation(settings) * slowing)
 
 
-def _schedule(*columns: np.ndarray) -> Schedule:
-    return Schedule(*(jnp.asarray(column, float) for column in columns))
+def _first_adaptation(settings: Settings) -> float:
+    """How fast step sizes follow the acceptance; one that is given stays."""
+    return 0.1 if settings.step_size is None else 0.0

@@ -3,17 +3,18 @@
 import difflib
 import warnings
 from collections.abc import Mapping
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_serializer, field_validator, model_validator
 
 from ..equations import Equation
 from ..forward import forwards
-from ..population import POPULATIONS, Population
+from ..population import POPULATIONS, Diagonal
 from ..sampling import JointBlock, Kernel
 
 KERNEL_NAMES = ("theta", "shared", "joint", "population", "noise", "differential_evolution", "multi_try")
 Model = TypeVar("Model", bound=BaseModel)
+Values = dict[str, object]
 
 
 class SettingsError(ValueError):
@@ -23,7 +24,7 @@ class SettingsError(ValueError):
 class Given(BaseModel):
     """Settings, each on its own."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
 
     seed: int = Field(0, ge=0, description="seed of the run (chains, network weights)")
     preset: Literal["default", "paper"] = Field(
@@ -31,7 +32,7 @@ class Given(BaseModel):
     )
     forward: str = Field("solver", description="what chains see: the solver, or a network trained while they run")
     hierarchy: bool = Field(True, description="infer the population; false puts a fixed prior on every system")
-    population: Any = Field(
+    population: str | type[Diagonal] = Field(
         "diagonal", description="parameters vary between systems each on its own, or together (correlations inferred)"
     )
     chains: int = Field(64, ge=1, description="chains in all, split evenly into groups")
@@ -75,16 +76,14 @@ class Given(BaseModel):
     surrogate_finetune: float = Field(
         0.15, ge=0, lt=1, description="last part of learning, in which only the surrogate still learns"
     )
-    network: dict[str, Any] = Field(
-        default_factory=dict, description="sizes of the surrogate's network, e.g. width and depth"
-    )
+    network: Values = Field(default_factory=dict, description="sizes of the surrogate's network, e.g. width and depth")
     hypergradient: Literal["adjoint", "unrolled", "implicit"] = Field(
         "adjoint", description="slope of the law: the solver's, through the surrogate's steps, or through its minimum"
     )
     delayed_acceptance: bool = Field(
         False, description="correct a surrogate by the solver while sampling, so that draws are of the exact posterior"
     )
-    sampler: tuple[Any, ...] | None = Field(
+    sampler: tuple[str | Kernel, ...] | None = Field(
         None, description="kernels of a sweep, in order, by name or as objects; none takes what suits the problem"
     )
     chunk: int = Field(50, ge=1, description="iterations compiled into one call; progress shows after each")
@@ -92,13 +91,13 @@ class Given(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _old_names(cls, values: Any) -> Any:
+    def _old_names(cls, values: object) -> object:
         return current_names(values) if isinstance(values, dict) else values
 
-    @field_validator("population")
+    @field_validator("population", mode="before")
     @classmethod
-    def _population(cls, value: Any) -> Any:
-        if value in POPULATIONS or (isinstance(value, type) and issubclass(value, Population)):
+    def _population(cls, value: object) -> object:
+        if value in POPULATIONS or (isinstance(value, type) and issubclass(value, Diagonal)):
             return value
         raise ValueError(
             f"input should be {' or '.join(map(repr, POPULATIONS))}, or a subclass of closura.population.Diagonal"
@@ -109,13 +108,13 @@ class Given(BaseModel):
         return self.population if isinstance(self.population, str) else self.population.__name__
 
     @field_serializer("population")
-    def _serialised(self, value: Any) -> str:
+    def _serialised(self, value: object) -> str:
         return self.population_name
 
-    @field_validator("sampler")
+    @field_validator("sampler", mode="before")
     @classmethod
-    def _kernels(cls, value: Any) -> Any:
-        for one in value or ():
+    def _kernels(cls, value: object) -> object:
+        for one in value if isinstance(value, list | tuple) else ():
             if one not in KERNEL_NAMES and not isinstance(one, Kernel):
                 raise ValueError(
                     f"{one!r} is no kernel; kernels are {', '.join(KERNEL_NAMES)}, or a closura.sampling.Kernel"
@@ -123,12 +122,12 @@ class Given(BaseModel):
         return value
 
     @field_serializer("sampler")
-    def _kernel_names(self, value: Any) -> list[str] | None:
+    def _kernel_names(self, value: tuple[str | Kernel, ...] | None) -> list[str] | None:
         return None if value is None else [one if isinstance(one, str) else one.name for one in value]
 
     @field_validator("preconditioner", "devices", mode="before")
     @classmethod
-    def _none(cls, value: Any) -> Any:
+    def _none(cls, value: object) -> object:
         """YAML's word is null; people write none."""
         return None if isinstance(value, str) and value.lower() == "none" else value
 
@@ -152,23 +151,15 @@ class Settings(Given):
         return self.delayed_acceptance and self.forward != "solver"
 
     @model_validator(mode="after")
-    def _check_exact(self) -> "Settings":
+    def _check_together(self) -> "Settings":
         if self.corrected and not self.metropolis:
             raise ValueError(
                 "delayed_acceptance=True corrects by accepting and rejecting, which metropolis=False forbids; drop one"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _check_parts(self) -> "Settings":
         if self.surrogate_warmup + self.surrogate_finetune >= 1:
             raise ValueError(
                 f"surrogate_warmup={self.surrogate_warmup:g} and surrogate_finetune={self.surrogate_finetune:g} leave the law nothing of learning; lower them"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _check_population(self) -> "Settings":
         if self.population != "diagonal" and not self.hierarchy:
             raise ValueError(
                 f"population={self.population_name!r} says how systems vary, and hierarchy=False infers no population; drop one"
@@ -177,10 +168,6 @@ class Settings(Given):
             raise ValueError(
                 "blocks='joint' is the published sampler, whose population is diagonal; use blocks='system'"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _check_chains(self) -> "Settings":
         if self.chains % (2 * self.groups):
             below = self.chains - self.chains % (2 * self.groups)
             raise ValueError(
@@ -208,17 +195,17 @@ class Settings(Given):
 
 # What does well on two cores: for curves over time, and for fields, whose solutions are expensive. Surrogates train better in many
 # steps on few draws than in few steps on many.
-_FEW = {"chains": 32, "iterations": 1000}
-_CURVES: dict[str, dict[str, Any]] = {
+_FEW: Values = {"chains": 32, "iterations": 1000}
+_CURVES: dict[str, Values] = {
     "basis": {"iterations": 2000},
     "solver": {},
     "fno-supervised": _FEW | {"batch": 32, "inner_steps": 16, "surrogate_rate": 1e-2},
     "fno-physics": _FEW | {"batch": 16, "inner_steps": 32, "surrogate_rate": 1e-2},
     "pinn": _FEW | {"batch": 16, "inner_steps": 32, "surrogate_rate": 5e-3},
 }
-_FIELD = {"chains": 32, "groups": 2, "gradient_chains": 2, "iterations": 600, "extend": 3}
+_FIELD: Values = {"chains": 32, "groups": 2, "gradient_chains": 2, "iterations": 600, "extend": 3}
 _OPERATOR = _FIELD | {"chains": 24, "batch": 8, "inner_steps": 16, "surrogate_rate": 5e-3, "network": {"width": 16}}
-_FIELDS: dict[str, dict[str, Any]] = {
+_FIELDS: dict[str, Values] = {
     "basis": _FIELD | {"batch": 32, "inner_steps": 16, "surrogate_rate": 5e-3},
     "solver": _FIELD | {"chains": 24, "tune": 100, "draws": 200},
     "fno-supervised": _OPERATOR,
@@ -232,33 +219,25 @@ _EVOLUTIONS = {kind: chosen | {"learning_rate": 1e-2, "tempering": 0.2} for kind
 # While an operator knows nothing, it leads chains and with them the law astray.
 _EVOLUTIONS["fno-supervised"] |= {"surrogate_warmup": 0.15, "iterations": 1000}
 
-
 PROFILES = {"curves": _CURVES, "fields": _FIELDS, "evolutions": _EVOLUTIONS}  # by what an equation says of itself
 
 # The runs of the paper (its appendix A), by problem; problems it does not have get those of its first.
-_PAPER = {"groups": 1, "blocks": "joint", "covariance": "self", "iterations": 9000, "tempering": 0.0, "tune": 0}
-_PAPER |= {
-    "draws": 1000,
-    "thin": 1,
-    "extend": 0,
-    "gradient_chains": 200,
-    "surrogate_finetune": 0.0,
-    "replay": 1,
-    "batch": 20,
-}
-_PAPER |= {"hypergradient": "unrolled", "learning_rate": 5e-4, "surrogate_rate": 5e-4}
+_PAPER: Values = {"groups": 1, "blocks": "joint", "covariance": "self", "hypergradient": "unrolled"}
+_PAPER |= {"iterations": 9000, "tempering": 0.0, "tune": 0, "draws": 1000, "thin": 1, "extend": 0}
+_PAPER |= {"learning_rate": 5e-4, "gradient_chains": 200}
+_PAPER |= {"surrogate_rate": 5e-4, "surrogate_finetune": 0.0, "replay": 1, "batch": 20}
 _FNO = _PAPER | {"network": {"width": 32, "modes": 16, "depth": 4}}
 _PINN = _PAPER | {"network": {"width": 64, "depth": 5, "hard": False}, "inner_steps": 20}
 
 
-def _fno(chains: int, step_size: float, inner_steps: int) -> dict[str, dict[str, Any]]:
+def _fno(chains: int, step_size: float, inner_steps: int) -> dict[str, Values]:
     both = _FNO | {"chains": chains, "step_size": step_size, "inner_steps": inner_steps}
     return {"fno-supervised": both, "fno-physics": both}
 
 
 _FIRST = {"solver": _PAPER | {"chains": 200, "step_size": 0.010}, **_fno(200, 0.010, 20)}
 _FIRST["pinn"] = _PINN | {"chains": 200, "step_size": 0.018, "learning_rate": 1e-3, "surrogate_rate": 1e-3}
-PAPER: dict[str, dict[str, dict[str, Any]]] = {
+PAPER = {
     "mass-damper": _FIRST,
     "darcy": _fno(160, 0.018, 18) | {"pinn": _PINN | {"chains": 160, "step_size": 0.020}},
     "burgers": {"fno-supervised": _fno(120, 0.018, 18)["fno-supervised"]},
@@ -275,7 +254,7 @@ RENAMED = {
 }
 
 
-def current_names(values: dict[str, Any]) -> dict[str, Any]:
+def current_names(values: Mapping[str, object]) -> Values:
     """Settings under the names of version 0.1 are taken, with a note."""
     for old in values.keys() & RENAMED.keys():
         if RENAMED[old] in values:
@@ -286,7 +265,7 @@ def current_names(values: dict[str, Any]) -> dict[str, Any]:
     return {RENAMED.get(name, name): value for name, value in values.items()}
 
 
-def make_settings(values: dict[str, Any], problem: Equation | None = None) -> Settings:
+def make_settings(values: Mapping[str, object], problem: Equation | None = None) -> Settings:
     """Settings from keys and values, or one message that names each bad key and what it is for.
 
     What is not given has the default that suits problem and forward model, in the preset asked for.
@@ -305,7 +284,7 @@ def make_settings(values: dict[str, Any], problem: Equation | None = None) -> Se
     return checked(Settings, {"forward": forward} | known.get(forward, {}) | values)
 
 
-def checked(kind: type[Model], values: dict[str, Any]) -> Model:
+def checked(kind: type[Model], values: Mapping[str, object]) -> Model:
     """Values as such a model, or one message that names each bad key and what it is for."""
     try:
         return kind(**values)
@@ -324,8 +303,10 @@ def unknown(key: str, known: Mapping[str, str]) -> str:
     return f"unknown setting {key!r}; {hint}"
 
 
-def _explain(item: Any, known: Mapping[str, str]) -> str:
-    key = ".".join(str(part) for part in item["loc"])
+def _explain(item: Mapping[str, object], known: Mapping[str, str]) -> str:
+    place = item["loc"]
+    assert isinstance(place, tuple)
+    key = ".".join(map(str, place))
     if item["type"] == "extra_forbidden":
         return unknown(key, known)
     said = str(item["msg"]).removeprefix("Value error, ")

@@ -7,15 +7,33 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from jax import lax
-from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
+from jaxtyping import Array, ArrayLike, Float, Int, PyTree
 
 from ..forward import Likelihood, NoisePrior
-from ..laws import AbstractLaw, Closures, Range, SolverLaw, prepare
-from ..population import Population, normal, uniforms
-from ..sampling import Chains, GroupKeys, Info, Kernel, Posterior, Tuning, per_group, split_keys
-from ._hypergradients import AXIS, Replay, Trained
+from ..laws import AbstractLaw, Range, SolverLaw, SolverLaws, prepare
+from ..population import Population
+from ..sampling import Chains, GroupKeys, Info, Kernel, Posterior, Tuning, split_keys
 from ._settings import Settings
+
+AXIS = "devices"
+
+
+class Trained(NamedTuple):
+    """Weights, their optimiser, and how large gradients have lately been."""
+
+    weights: PyTree
+    optimiser: PyTree
+    gradient_size: Float[Array, ""]
+
+
+class Replay(NamedTuple):
+    """Recent draws with, for a supervised surrogate, the solver's solutions there; the oldest is replaced next."""
+
+    theta: Float[Array, "group slot system parameter"]
+    label: Array | None  # (group, slot, system, point, state), or None
+    next: Int[Array, " group"]
 
 
 class State(NamedTuple):
@@ -29,6 +47,17 @@ class State(NamedTuple):
     replay: Replay | tuple[()]
     ranges: dict[str, Range]  # that the tables of the laws cover
 
+    @property
+    def learns(self) -> bool:
+        """Is there anything to learn, law or surrogate?"""
+        return bool(jax.tree.leaves((self.law.weights, self.surrogate.weights)))
+
+    @property
+    def log_steps(self) -> Float[Array, "group block"]:
+        """Log step sizes of all kernels that have one, side by side."""
+        steps = [tuning.log_step for tuning in self.tuning.values() if hasattr(tuning, "log_step")]
+        return jnp.concatenate([jnp.zeros((len(self.keys), 0)), *steps], axis=1)
+
 
 class Schedule(NamedTuple):
     """What changes with the iteration. `prior_weight` brings a population in slowly where one has a wider prior beside it."""
@@ -38,6 +67,13 @@ class Schedule(NamedTuple):
     law_rate: Float[Array, "*iteration"]
     surrogate_rate: Float[Array, "*iteration"]
     prior_weight: Float[Array, "*iteration"]
+
+    @classmethod
+    def over(cls, iterations: int, **columns: ArrayLike) -> "Schedule":
+        """So many iterations; by default they sample the posterior itself, and nothing is adapted or learned."""
+        rest = {"temperature": 1.0, "adaptation": 0.0, "law_rate": 0.0, "surrogate_rate": 0.0, "prior_weight": 1.0}
+        whole = {name: jnp.asarray(column, float) for name, column in (rest | columns).items()}
+        return cls(**{name: jnp.broadcast_to(column, (iterations,)) for name, column in whole.items()})
 
 
 class Log(NamedTuple):
@@ -64,18 +100,10 @@ class Draws(NamedTuple):
     def of(cls, chains: Chains) -> "Draws":
         return cls(chains.theta, chains.phi, chains.log_sigma, chains.law)
 
-
-class Picked(NamedTuple):
-    """Draws of some chains, for training and for the gradient in the law.
-
-    `theta` are (group, chain, system, parameter), `sound` where they count, `log_sigma` the size of the noise they hold
-    true (None where it is known); `members` are fresh draws of their populations, for training alone.
-    """
-
-    theta: Float[Array, "group chain system parameter"]
-    sound: Bool[Array, "group chain system"]
-    log_sigma: PyTree
-    members: Float[Array, "group member system parameter"]
+    def pooled(self, chains: Chains) -> Chains:
+        """The chains' state with all these draws along the chain axis, for kernels to tune on."""
+        pooled = jax.tree.map(lambda a: jnp.moveaxis(a, 0, 1).reshape(a.shape[1], -1, *a.shape[3:]), self)
+        return chains._replace(**pooled._asdict())
 
 
 class Setup(eqx.Module):
@@ -106,19 +134,24 @@ class Setup(eqx.Module):
         """Those that run in turn, one before each kept draw."""
         return [kernel for kernel in self.sweep if kernel.leap]
 
-    def learns(self, state: State) -> bool:
-        """Is there anything to learn, law or surrogate?"""
-        return bool(jax.tree.leaves((state.law.weights, state.surrogate.weights)))
+    def laws(self, weights: Mapping[str, PyTree]) -> dict[str, AbstractLaw]:
+        """The laws that all chains share, with these weights."""
+        return {name: law.with_weights(weights[name]) for name, law in self.closures.items()}
 
-    def tabulate(self, weights: PyTree, ranges: Mapping[str, Range]) -> tuple[Closures, Float[Array, ""]]:
+    def tuned(self, state: State, draws: Chains) -> State:
+        """The state after every kernel learned from many draws at once."""
+        tuning = {kernel.name: kernel.tune(state.tuning[kernel.name], draws) for kernel in self.sweep}
+        return state._replace(tuning=tuning)
+
+    def tabulate(self, weights: PyTree, ranges: Mapping[str, Range]) -> tuple[SolverLaws, Float[Array, ""]]:
         """The laws as solvers call them, and their log prior."""
-        laws = with_weights(self.closures, weights)
+        laws = self.laws(weights)
         views = prepare(laws, ranges)
         log_prior = sum((law.log_prior(ranges[name], views[name]) for name, law in laws.items()), jnp.zeros(()))
         return views | self.fixed, log_prior
 
     def posterior(
-        self, laws: Closures, state: State, now: Schedule | None = None, delayed_acceptance: bool = False
+        self, laws: SolverLaws, state: State, now: Schedule | None = None, delayed_acceptance: bool = False
     ) -> Posterior:
         """The density that kernels leave invariant, under these laws and at this point of the schedule."""
         network = eqx.combine(state.surrogate.weights, self.network)
@@ -136,13 +169,33 @@ class Setup(eqx.Module):
         )
 
 
-def weights_of(closures: Mapping[str, AbstractLaw]) -> dict[str, PyTree]:
-    """The trainable arrays of each closure; a known law has none."""
-    return {name: law.weights for name, law in closures.items()}
+# Inside the root too: gradients through a step exist where a gradient is exactly zero.
+OPTIMISER = optax.scale_by_adam(eps_root=1e-16)
 
 
-def with_weights(closures: Mapping[str, AbstractLaw], weights: Mapping[str, PyTree]) -> dict[str, AbstractLaw]:
-    return {name: law.with_weights(weights[name]) for name, law in closures.items()}
+def begin(weights: PyTree) -> Trained:
+    empty = jax.eval_shape(OPTIMISER.init, weights)
+    return Trained(weights, jax.tree.map(lambda x: jnp.asarray(np.zeros(x.shape, x.dtype)), empty), jnp.zeros(()))
+
+
+def improve(trained: Trained, gradient: PyTree, rate: Array | float) -> Trained:
+    """One step of Adam, on a gradient in units of its own recent size and cut off at ten of them.
+
+    Adam does not mind the units, but it remembers a single huge gradient for thousands of iterations, and chains that come
+    in from far away make such gradients. One that is not finite teaches nothing: that step is skipped.
+    """
+    if not jax.tree.leaves(trained.weights):
+        return trained
+    largest = jnp.max(jnp.stack([jnp.max(jnp.abs(g)) for g in jax.tree.leaves(gradient)]))
+    fine = jnp.isfinite(largest) & (largest > 0)
+    largest = jnp.where(fine, largest, 1.0)
+    size = largest * optax.global_norm(jax.tree.map(lambda g: g / largest, gradient))
+    usual = jnp.where(trained.gradient_size > 0, trained.gradient_size, size)
+    usual = usual * jnp.minimum(10.0, size / usual) ** 0.1
+    factor = jnp.minimum(10.0, size / usual) / size
+    update, state = OPTIMISER.update(jax.tree.map(lambda g: g * factor, gradient), trained.optimiser)
+    weights = jax.tree.map(lambda w, u: w - rate * u, trained.weights, update)
+    return jax.tree.map(lambda new, old: jnp.where(fine, new, old), Trained(weights, state, usual), trained)
 
 
 def leap_in_turn(setup: Setup, state: State, posterior: Posterior, which: Array) -> State:
@@ -158,52 +211,16 @@ def leap_in_turn(setup: Setup, state: State, posterior: Posterior, which: Array)
     return state._replace(keys=keys, chains=lax.switch(1 + which, choices, state.chains))
 
 
-def pick(keys: GroupKeys, setup: Setup, posterior: Posterior, chains: Chains) -> Picked:
-    """Draws of a few chains of every group; where one has no likelihood, the middle of the prior stands in for it."""
-    settings, population = setup.settings, setup.population
-    sound = jnp.isfinite(posterior.loglik_and_grad(chains)[0])
-    count = max(1, settings.gradient_chains // settings.groups)
-    theta, sound, log_sigma = neighbours(keys, (chains.theta, sound, chains.log_sigma), count)
-    members = chains.theta[:, :0]
-    if settings.replay_prior_draws:
-        held, phi = neighbours(per_group(keys, 1), (chains.theta, chains.phi), settings.replay_prior_draws)
-        members = _members(per_group(keys, 2), population, held, phi)
-    return Picked(jnp.where(sound[..., None], theta, population.mean), sound, log_sigma, members)
-
-
-def neighbours(keys: GroupKeys, tree: PyTree, count: int) -> PyTree:
-    """`count` neighbouring chains of every group, from a random one on (chains are exchangeable)."""
-
-    def one_group(key: PRNGKeyArray, group: PyTree) -> PyTree:
-        chains = jax.tree.leaves(group)[0].shape[0]
-        chosen = (jnp.floor(chains * uniforms(key, ())[0]).astype(int) + jnp.arange(min(count, chains))) % chains
-        return jax.tree.map(lambda a: a[chosen], group)
-
-    return jax.vmap(one_group)(keys, tree)
-
-
-def _members(keys: GroupKeys, population: Population, theta: Array, phi: PyTree) -> Array:
-    """New systems of the populations that some chains hold; what is shared is as these chains have it."""
-
-    def one_group(key: PRNGKeyArray, theta: Array, phi: PyTree) -> Array:
-        (uniform,) = uniforms(key, theta.shape)
-        made = jax.vmap(population.theta_from_normal)(phi, normal(uniform))
-        return made if population.shared is None else jnp.where(np.array(population.shared), theta, made)
-
-    return jax.vmap(one_group)(keys, theta, phi)
-
-
 def log_of(posterior: Posterior, state: State, info: Info, loss: Array | float = jnp.nan) -> Log:
     """Averages; the log densities over chains where they are finite."""
     each = posterior.loglik_and_grad(state.chains)[0]
     joint = posterior.log_joint(state.chains, each)
     sound = jnp.isfinite(joint)
-    steps = [tuning.log_step for tuning in state.tuning.values() if hasattr(tuning, "log_step")]
     return Log(
         jnp.mean(jnp.sum(each, axis=-1), where=sound),  # NaN when there is none
         jnp.mean(joint, where=sound),
         jnp.mean(info.acceptance),
-        jnp.mean(jnp.exp(jnp.concatenate(steps, axis=1))) if steps else jnp.asarray(jnp.nan),
+        jnp.mean(jnp.exp(state.log_steps)),
         jnp.mean(1.0 - info.finite),
         jnp.asarray(loss, float),
         jnp.nanmean(info.second),

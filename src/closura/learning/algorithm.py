@@ -14,13 +14,13 @@ from jax import lax
 from jaxtyping import Array, Bool, Int
 
 from ..sampling import split_keys, sweep
-from ._hypergradients import improve, train
-from ._setup import Draws, Log, Schedule, Setup, State, leap_in_turn, log_of, over_devices, pick, reshape
+from ._hypergradients import pick, train
+from ._setup import Draws, Log, Schedule, Setup, State, improve, leap_in_turn, log_of, over_devices, reshape
 
 
 def learn(setup: Setup, state: State, schedule: Schedule) -> tuple[State, Log]:
     """A chunk of learning: in every iteration one sweep of all kernels, the steps of the surrogate, one step of the law."""
-    learns = setup.learns(state)
+    learns = state.learns
 
     def iteration(state: State, now: Schedule) -> tuple[State, Log]:
         keys, key_sample, key_pick, key_train = split_keys(state.keys, 4)
@@ -33,7 +33,7 @@ def learn(setup: Setup, state: State, schedule: Schedule) -> tuple[State, Log]:
         loss = jnp.asarray(jnp.nan)
         if learns:
             draws = pick(key_pick, setup, posterior, chains)
-            surrogate, replay, loss, gradient = train(key_train, setup, state, laws, draws, now.surrogate_rate)
+            surrogate, replay, gradient, loss = train(key_train, setup, state, laws, draws, now.surrogate_rate)
             # Fisher's identity: averaged over posterior draws this is the gradient of the marginal likelihood.
             gradient = over_devices(now.temperature, gradient)
             law = improve(state.law, pullback((gradient, -jnp.ones_like(log_prior)))[0], now.law_rate)

@@ -18,7 +18,7 @@ import math
 import unicodedata
 from collections import namedtuple
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import ClassVar, NoReturn
 
 import jax
 import jax.numpy as jnp
@@ -29,6 +29,8 @@ from ._known_inputs import Column, KnownInputs, Signal, System, Theta
 from ._priors import CHOICES, LogNormal, Normal, Prior
 
 ONE_SD = np.array([0.15865525393145707, 0.8413447460685429])  # of a normal, below one standard deviation either side
+Value = Array | np.ndarray | float
+Physical = tuple[Array | float | Callable[..., Array], ...]  # what a physics calls p, a named tuple
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -37,8 +39,8 @@ class Parameter:
 
     - `prior`: of a typical value, physical scale, e.g. `LogNormal(0.0, 1.0)`; without hierarchy, of every system's value.
     - `guess` instead: a typical value, physical scale; `width`: how unsure it is, one standard deviation on the
-      unconstrained scale (1 unless said).
-    - `spread`: typical standard deviation between systems, unconstrained scale (0.5 unless said; of a `Real` half the width).
+      unconstrained scale (1 by default).
+    - `spread`: typical standard deviation between systems, unconstrained scale (0.5 by default; of a `Real` half the width).
     - `spread_width`: how unsure log(spread^2) is, one standard deviation.
     - `shared`: one value for all systems, which `prior`, or guess and width, are of.
     """
@@ -50,6 +52,7 @@ class Parameter:
     prior: Prior | None = None
     shared: bool = False
     silent: bool = dataclasses.field(init=False, default=False, repr=False)  # nothing is stated but its kind
+    _prefix: ClassVar[str] = ""  # of its name on the unconstrained scale
 
     def __post_init__(self) -> None:
         kind = type(self).__name__
@@ -58,22 +61,22 @@ class Parameter:
         object.__setattr__(self, "silent", self.prior is None and bool(np.isnan(self.guess) and np.isnan(self.width)))
         if self.prior is not None:
             self._take_prior(self.prior)
-        for name, default in (("guess", self._typical), ("width", 1.0)):
-            if np.isnan(getattr(self, name)):
-                object.__setattr__(self, name, default)
-        if np.isnan(self.spread):
-            object.__setattr__(self, "spread", 0.5 * self.width if isinstance(self, Real) else 0.5)
+        self._fill(guess=self._typical, width=1.0)
+        self._fill(spread=0.5 * self.width if isinstance(self, Real) else 0.5)
         for name in ("width", "spread", "spread_width"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{kind}: {name}={getattr(self, name)} must be positive")
         low, high = self._ends
         if not low < self.guess < high:
-            what = (
-                "be positive; use Real for values of any sign"
-                if low == 0 and high == math.inf
-                else f"lie between {low} and {high}"
-            )
+            positive = (low, high) == (0.0, math.inf)
+            what = "be positive; use Real for values of any sign" if positive else f"lie between {low} and {high}"
             raise ValueError(f"{kind}: guess={self.guess} must {what}")
+
+    def _fill(self, **defaults: float) -> None:
+        """Set what is not stated."""
+        for name, value in defaults.items():
+            if np.isnan(getattr(self, name)):
+                object.__setattr__(self, name, value)
 
     def _take_prior(self, prior: Prior) -> None:
         """A guess is its median; a width, on the unconstrained scale, what a normal has a standard deviation either side."""
@@ -89,8 +92,7 @@ class Parameter:
                 f"{kind} has values in {within}, but {prior} has them in {low:g} to {high:g}; {_kind_for(low, high)}"
             )
         below, above = (float(self.unconstrain(x)) for x in prior.quantile(ONE_SD))
-        object.__setattr__(self, "guess", float(prior.quantile(0.5)))
-        object.__setattr__(self, "width", 0.5 * (above - below))
+        self._fill(guess=float(prior.quantile(0.5)), width=0.5 * (above - below))
 
     @property
     def _ends(self) -> tuple[float, float]:
@@ -101,28 +103,26 @@ class Parameter:
         return 0.0
 
     @property
-    def log_density(self) -> Callable[[Any], Any] | None:
+    def log_density(self) -> Callable[[Array], Array] | None:
         """Of the prior, on the unconstrained scale; None where that is the normal of guess and width."""
         prior = self.prior
-        if prior is None or (isinstance(self, Real) and isinstance(prior, Normal)):
-            return None
-        if isinstance(self, Positive) and isinstance(prior, LogNormal):
+        if prior is None or isinstance(prior, Normal | LogNormal):
             return None
 
-        def density(theta: Any) -> Any:
-            value, slope = jax.jvp(self.constrain, (theta,), (jnp.ones_like(theta),))
-            return prior.log_density(value) + jnp.log(slope)
+        def density(theta: Array) -> Array:
+            value, derivative = jax.jvp(self.constrain, (theta,), (jnp.ones_like(theta),))
+            return prior.log_density(value) + jnp.log(derivative)
 
         return density
 
-    def constrain(self, theta: Any) -> Any:
+    def constrain(self, theta: Value) -> Value:
         raise TypeError("use Real, Positive or Interval")
 
-    def unconstrain(self, value: Any) -> Any:
+    def unconstrain(self, value: Value) -> Value:
         raise TypeError("use Real, Positive or Interval")
 
     def label(self, name: str) -> str:
-        return name
+        return f"{self._prefix}{name}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,10 +131,10 @@ class Real(Parameter):
 
     guess: float = float("nan")
 
-    def constrain(self, theta: Any) -> Any:
+    def constrain(self, theta: Value) -> Value:
         return theta
 
-    def unconstrain(self, value: Any) -> Any:
+    def unconstrain(self, value: Value) -> Value:
         return value
 
 
@@ -143,6 +143,7 @@ class Positive(Parameter):
     """`Positive(guess, ...)`: a positive number, sampled as its logarithm."""
 
     guess: float = float("nan")
+    _prefix: ClassVar[str] = "log "
 
     @property
     def _ends(self) -> tuple[float, float]:
@@ -152,14 +153,11 @@ class Positive(Parameter):
     def _typical(self) -> float:
         return 1.0
 
-    def constrain(self, theta: Any) -> Any:
+    def constrain(self, theta: Value) -> Value:
         return jnp.exp(theta)
 
-    def unconstrain(self, value: Any) -> Any:
+    def unconstrain(self, value: Value) -> Value:
         return _log(value)
-
-    def label(self, name: str) -> str:
-        return f"log {name}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -168,6 +166,7 @@ class Interval(Parameter):
 
     lower: float = 0.0
     upper: float = 1.0
+    _prefix: ClassVar[str] = "logit "
 
     def __post_init__(self) -> None:
         if not -math.inf < self.lower < self.upper < math.inf:
@@ -182,15 +181,12 @@ class Interval(Parameter):
     def _typical(self) -> float:
         return 0.5 * (self.lower + self.upper)
 
-    def constrain(self, theta: Any) -> Any:
+    def constrain(self, theta: Value) -> Value:
         value = self.lower + (self.upper - self.lower) * jax.nn.sigmoid(theta)
         return jnp.clip(value, self.lower, self.upper)  # the sum may round past its end
 
-    def unconstrain(self, value: Any) -> Any:
+    def unconstrain(self, value: Value) -> Value:
         return _log(value - self.lower) - _log(self.upper - value)
-
-    def label(self, name: str) -> str:
-        return f"logit {name}"
 
 
 def of_prior(prior: Prior) -> Parameter:
@@ -249,23 +245,22 @@ class Parameters:
     def labels(self) -> tuple[str, ...]:
         return tuple(kind.label(name) for name, kind in self.kinds.items())
 
-    def constrain(self, theta: Theta, system: System) -> Any:
+    def constrain(self, theta: Theta, system: System) -> Physical:
         """Physical values by name, for the physics of one system, `system` being its row in the data."""
         free = {name: kind.constrain(theta[i]) for i, (name, kind) in enumerate(self.kinds.items())}
-        return self.record(**free, **self.fixed, **self.known_inputs.of(system))
+        known = self.known_inputs
+        return self.record(**free, **self.fixed, **known.numbers_of(system), **known.signals_of(system))
 
     def features(self, theta: Theta, system: System) -> Float[Array, " feature"]:
         """What tells one system from another: its parameters, and the numbers known of it."""
-        if not self.known_inputs.columns:
-            return theta
-        known = self.known_inputs.of(system)
-        return jnp.stack([*theta, *(known[name] for name in self.known_inputs.columns)])
+        known = self.known_inputs.numbers_of(system)
+        return jnp.stack([*theta, *known.values()]) if known else theta
 
-    def to_physical(self, theta: Any) -> Any:
+    def to_physical(self, theta: Array | np.ndarray) -> Array:
         """Physical values of an array whose last axis is the parameter."""
         return jnp.stack([kind.constrain(theta[..., i]) for i, kind in enumerate(self.kinds.values())], -1)
 
-    def to_theta(self, physical: Any) -> Any:
+    def to_theta(self, physical: Array | np.ndarray) -> Array:
         """Inverse of `to_physical`."""
         return jnp.stack([kind.unconstrain(physical[..., i]) for i, kind in enumerate(self.kinds.values())], -1)
 
@@ -294,7 +289,7 @@ class Parameters:
         return self.mean_variance + np.where(stated, 0.0, np.exp(self.log_variance))
 
     @property
-    def log_densities(self) -> tuple[Callable[[Any], Any] | None, ...]:
+    def log_densities(self) -> tuple[Callable[[Array], Array] | None, ...]:
         """Of priors that are not normal on the unconstrained scale."""
         return tuple(kind.log_density for kind in self.kinds.values())
 
@@ -312,7 +307,7 @@ class Parameters:
 Stated = Mapping[str, Parameter | Prior | float | Column | Signal]
 
 
-def _log(value: Any) -> Any:
+def _log(value: Value) -> Value:
     """By NumPy where that will do: what a problem states must not start JAX."""
     return jnp.log(value) if isinstance(value, jax.Array) else np.log(value)
 
@@ -330,11 +325,11 @@ def check_name(name: str, what: str) -> None:
         )
 
 
-def _named(names: tuple[str, ...]) -> Any:
-    """What a physics calls p."""
-    kind: Any = namedtuple("p", names)  # type: ignore[misc]
+def _named(names: tuple[str, ...]) -> Callable[..., Physical]:
+    """The type of p."""
+    kind = namedtuple("p", names)  # type: ignore[misc]
 
-    def missing(_: Any, name: str) -> Any:
+    def missing(_: object, name: str) -> NoReturn:
         near = difflib.get_close_matches(name, names, n=1)
         hint = f"did you mean p.{near[0]}?" if near else f"there are {', '.join(names) or 'none'}"
         raise AttributeError(f"there is no parameter {name!r}; {hint}")

@@ -6,6 +6,8 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
+from jaxtyping import Array
 
 CHOICES = "use Normal, LogNormal, TruncatedNormal, HalfNormal, Gamma or Uniform"
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
@@ -28,17 +30,31 @@ class Prior:
         """Between which values it can lie."""
         return -math.inf, math.inf
 
-    def log_density(self, value: Any) -> Any:
+    def log_density(self, value: Array) -> Array:
         """At a value inside the support."""
         raise TypeError(CHOICES)
 
-    def quantile(self, share: Any) -> np.ndarray:
+    def quantile(self, share: ArrayLike) -> np.ndarray:
         """Below which value so large a share lies."""
         return np.asarray(self._frozen().ppf(share))
 
     def _frozen(self) -> Any:
         """The same distribution of SciPy."""
+        from scipy import stats
+
+        family, arguments = self._scipy
+        return getattr(stats, family)(*arguments)
+
+    @property
+    def _scipy(self) -> tuple[str, tuple[float, ...]]:
+        """Its name and arguments in `scipy.stats`."""
         raise TypeError(CHOICES)
+
+
+class _PositivePrior(Prior):
+    @property
+    def support(self) -> tuple[float, float]:
+        return 0.0, math.inf
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,34 +64,28 @@ class Normal(Prior):
     mean: float
     sd: float
 
-    def log_density(self, value: Any) -> Any:
+    def log_density(self, value: Array) -> Array:
         return -0.5 * ((value - self.mean) / self.sd) ** 2 - math.log(self.sd) - _HALF_LOG_2PI
 
-    def _frozen(self) -> Any:
-        from scipy import stats
-
-        return stats.norm(self.mean, self.sd)
+    @property
+    def _scipy(self) -> tuple[str, tuple[float, ...]]:
+        return "norm", (self.mean, self.sd)
 
 
 @dataclasses.dataclass(frozen=True)
-class LogNormal(Prior):
+class LogNormal(_PositivePrior):
     """A positive number whose logarithm is normal; exp(log_mean) is its median."""
 
     log_mean: float
     log_sd: float
 
-    @property
-    def support(self) -> tuple[float, float]:
-        return 0.0, math.inf
-
-    def log_density(self, value: Any) -> Any:
+    def log_density(self, value: Array) -> Array:
         log = jnp.log(value)
         return -0.5 * ((log - self.log_mean) / self.log_sd) ** 2 - log - math.log(self.log_sd) - _HALF_LOG_2PI
 
-    def _frozen(self) -> Any:
-        from scipy import stats
-
-        return stats.lognorm(self.log_sd, scale=math.exp(self.log_mean))
+    @property
+    def _scipy(self) -> tuple[str, tuple[float, ...]]:
+        return "lognorm", (self.log_sd, 0.0, math.exp(self.log_mean))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,54 +114,43 @@ class TruncatedNormal(Prior):
         # From the nearer tail, where differences are exact.
         return 0.5 * (math.erfc(low) - math.erfc(high) if low > 0 else math.erfc(-high) - math.erfc(-low))
 
-    def log_density(self, value: Any) -> Any:
+    def log_density(self, value: Array) -> Array:
         return Normal(self.mean, self.sd).log_density(value) - math.log(self._share())
 
-    def _frozen(self) -> Any:
-        from scipy import stats
-
+    @property
+    def _scipy(self) -> tuple[str, tuple[float, ...]]:
         low, high = ((end - self.mean) / self.sd for end in (self.low, self.high))
-        return stats.truncnorm(low, high, self.mean, self.sd)
+        return "truncnorm", (low, high, self.mean, self.sd)
 
 
 @dataclasses.dataclass(frozen=True)
-class HalfNormal(Prior):
+class HalfNormal(_PositivePrior):
     """A positive number, most likely small: the size of a normal one about zero."""
 
     sd: float
 
-    @property
-    def support(self) -> tuple[float, float]:
-        return 0.0, math.inf
-
-    def log_density(self, value: Any) -> Any:
+    def log_density(self, value: Array) -> Array:
         return Normal(0.0, self.sd).log_density(value) + math.log(2)
 
-    def _frozen(self) -> Any:
-        from scipy import stats
-
-        return stats.halfnorm(0.0, self.sd)
+    @property
+    def _scipy(self) -> tuple[str, tuple[float, ...]]:
+        return "halfnorm", (0.0, self.sd)
 
 
 @dataclasses.dataclass(frozen=True)
-class Gamma(Prior):
+class Gamma(_PositivePrior):
     """A positive number of mean shape / rate."""
 
     shape: float
     rate: float
 
-    @property
-    def support(self) -> tuple[float, float]:
-        return 0.0, math.inf
-
-    def log_density(self, value: Any) -> Any:
+    def log_density(self, value: Array) -> Array:
         constant = self.shape * math.log(self.rate) - math.lgamma(self.shape)
         return constant + (self.shape - 1) * jnp.log(value) - self.rate * value
 
-    def _frozen(self) -> Any:
-        from scipy import stats
-
-        return stats.gamma(self.shape, scale=1 / self.rate)
+    @property
+    def _scipy(self) -> tuple[str, tuple[float, ...]]:
+        return "gamma", (self.shape, 0.0, 1 / self.rate)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -170,10 +169,9 @@ class Uniform(Prior):
     def support(self) -> tuple[float, float]:
         return self.low, self.high
 
-    def log_density(self, value: Any) -> Any:
+    def log_density(self, value: Array) -> Array:
         return jnp.full_like(value, -math.log(self.high - self.low))
 
-    def _frozen(self) -> Any:
-        from scipy import stats
-
-        return stats.uniform(self.low, self.high - self.low)
+    @property
+    def _scipy(self) -> tuple[str, tuple[float, ...]]:
+        return "uniform", (self.low, self.high - self.low)

@@ -1,22 +1,21 @@
 """Populations: p(phi) and p(theta | phi)."""
 
 from ._base import Population as Population
-from ._correlation import correlation_factor as correlation_factor
 from ._correlation import correlations as correlations
-from ._empirical import Empirical as Empirical
-from ._empirical import PopulationDraws as PopulationDraws
-from ._population import TRIES as TRIES
-from ._population import Correlated as Correlated
-from ._population import Diagonal as Diagonal
-from ._population import Effects as Effects
-from ._population import Independent as Independent
-from ._population import Phi as Phi
-from ._population import draw_log_variance as draw_log_variance
-from ._random import normal as normal
-from ._random import uniforms as uniforms
-from ._sharing import POPULATIONS as POPULATIONS
-from ._sharing import Sharing as Sharing
-from ._sharing import alone as alone
-from ._sharing import population as population
-from ._slice import NUMBERS as NUMBERS
-from ._slice import slice_draw as slice_draw
+from ._empirical import Empirical as Empirical, PopulationDraws as PopulationDraws
+from ._population import (
+    Correlated as Correlated,
+    Diagonal as Diagonal,
+    Effects as Effects,
+    Independent as Independent,
+    Phi as Phi,
+)
+from ._random import (
+    NUMBERS as NUMBERS,
+    TRIES as TRIES,
+    draw_log_variance as draw_log_variance,
+    normal as normal,
+    slice_draw as slice_draw,
+    uniforms as uniforms,
+)
+from ._sharing import POPULATIONS as POPULATIONS, Sharing as Sharing, alone as alone, population as population

@@ -67,10 +67,8 @@ class Empirical(Population):
     def annealed(self, weight: Float[Array, ""]) -> "Empirical":
         return Empirical(self.draws, self.prior, weight)
 
-    def log_prior(
-        self, theta: Float[Array, "system parameter"], phi: Index
-    ) -> tuple[Float[Array, " system"], Float[Array, "system parameter"]]:
-        """log p(theta | phi) of each system under its own draw, up to a constant, and the gradient."""
+    def log_prior(self, theta: Theta, phi: Index) -> tuple[Float[Array, " system"], Theta]:
+        """Each system under its own draw, up to a constant."""
         before = self.prior.log_prior(theta, ())
         if self.draws.center is None or self.draws.white is None:
             return before
@@ -79,14 +77,10 @@ class Empirical(Population):
         size = jnp.sum(jnp.log(jnp.diagonal(white, axis1=-2, axis2=-1)), axis=-1)
         value = size - 0.5 * jnp.sum(away**2, axis=-1)
         gradient = -jnp.einsum("spq,sp->sq", white, away)
-        return (
-            (1 - self.weight) * before[0] + self.weight * value,
-            (1 - self.weight) * before[1] + self.weight * gradient,
-        )
+        beside = 1 - self.weight
+        return beside * before[0] + self.weight * value, beside * before[1] + self.weight * gradient
 
-    def theta_from_normal(
-        self, phi: Index, normal: Float[Array, "system parameter"]
-    ) -> Float[Array, "system parameter"]:
+    def theta_from_normal(self, phi: Index, normal: Theta) -> Theta:
         if self.draws.center is None or self.draws.white is None:
             return self.prior.theta_from_normal((), normal)
         away = jax.scipy.linalg.solve_triangular(self.draws.white[phi], normal[..., None], lower=True)[..., 0]

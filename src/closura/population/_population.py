@@ -15,12 +15,10 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from ._base import Population
+from ._base import Population, Theta
 from ._correlation import correlation_factor, inverse_factor, log_lkj
-from ._random import normal, uniforms
-from ._slice import NUMBERS, slice_draw
+from ._random import NUMBERS, TRIES, draw_log_variance, normal, slice_draw, uniforms
 
-TRIES = 5
 Densities = tuple[Callable[[Array], Array] | None, ...]
 
 
@@ -97,25 +95,21 @@ class Diagonal(Population):
         """The inverse of the covariance's factor, and the log determinant of that factor."""
         return jnp.diag(jnp.exp(-0.5 * phi.log_tau)), 0.5 * jnp.sum(phi.log_tau)
 
-    def theta_from_normal(self, phi: Phi, normal: Float[Array, "system parameter"]) -> Float[Array, "system parameter"]:
-        """Systems of this population that standard normal numbers stand for."""
+    def theta_from_normal(self, phi: Phi, normal: Theta) -> Theta:
         return self.system_means(phi) + jnp.exp(0.5 * phi.log_tau) * normal
 
-    def log_prior(
-        self, theta: Float[Array, "system parameter"], phi: Phi
-    ) -> tuple[Float[Array, " system"], Float[Array, "system parameter"]]:
+    def log_prior(self, theta: Theta, phi: Phi) -> tuple[Float[Array, " system"], Theta]:
         away, variance = theta - self.system_means(phi), jnp.exp(phi.log_tau)
         return -0.5 * jnp.sum(away**2 / variance + jnp.log(2 * jnp.pi * variance), axis=-1), -away / variance
 
     def randomness(self, key: PRNGKeyArray, chains: int) -> PyTree:
-        """The randomness of `chains` Gibbs draws, drawn at once."""
         count = self.mean.shape[0]
         shifts = 0 if self.effects is None else len(self.effects.parameter)
         shapes = ((count + shifts,), (count, TRIES, 2), (count, NUMBERS), (count + self.pairs, NUMBERS))
         drawn = uniforms(key, *((chains, *shape) for shape in shapes))
         return normal(drawn[0]), *drawn[1:]
 
-    def gibbs(self, randomness: PyTree, theta: Float[Array, "system parameter"], phi: Phi) -> Phi:
+    def gibbs(self, randomness: PyTree, theta: Theta, phi: Phi) -> Phi:
         """Draw phi given theta of all systems: the mean and its shifts exactly where their priors are normal, then log tau
         exactly."""
         for_mean, for_tau, for_slice, _ = randomness
@@ -127,8 +121,7 @@ class Diagonal(Population):
         return phi._replace(log_tau=log_tau)
 
     def _new_mean(self, for_mean: Array, for_slice: Array, theta: Array, phi: Phi) -> Phi:
-        mu, effect = self._normal_mean(for_mean, theta, phi)
-        phi = phi._replace(mu=mu, covariate_effect=effect)
+        phi = self._normal_mean(for_mean, theta, phi)
         for j, density in enumerate(self.log_densities):
             if density is not None:
                 phi = phi._replace(mu=phi.mu.at[j].set(self._sliced_mean(j, density, for_slice[j], theta, phi)))
@@ -149,7 +142,7 @@ class Diagonal(Population):
         # Wide enough for either factor; where it is too wide it shrinks.
         return slice_draw(uniform, phi.mu[j], log_density, 10 / jnp.sqrt(precision + 1 / self.mean_variance[j]))
 
-    def _normal_mean(self, normal: Array, theta: Array, phi: Phi) -> tuple[Array, Array | None]:
+    def _normal_mean(self, normal: Array, theta: Array, phi: Phi) -> Phi:
         """Mean and shifts from their joint normal, as if all priors were normal.
 
         Where some are not, the rest must be drawn given those: they keep their values here.
@@ -157,11 +150,8 @@ class Diagonal(Population):
         if self.effects is None and not any(self.log_densities) and not self.pairs:
             precision = theta.shape[0] * jnp.exp(-phi.log_tau) + 1 / self.mean_variance
             center = jnp.exp(-phi.log_tau) * jnp.sum(theta, axis=0) + self.mean / self.mean_variance
-            return center / precision + normal / jnp.sqrt(precision), phi.covariate_effect
-        return self._regressed(normal, theta, phi)
-
-    def _regressed(self, normal: Array, theta: Array, phi: Phi) -> tuple[Array, Array | None]:
-        count, (systems, _) = len(phi.mu), theta.shape
+            return phi._replace(mu=center / precision + normal / jnp.sqrt(precision))
+        systems, count = theta.shape
         fixed = np.array([density is not None for density in self.log_densities or (None,) * count])
         # How each coefficient moves the mean of each parameter of each system: (system, parameter, coefficient).
         design = jnp.broadcast_to(jnp.eye(count), (systems, count, count))
@@ -181,7 +171,7 @@ class Diagonal(Population):
         half = jax.scipy.linalg.solve_triangular(lower, pull, lower=True) + normal[free]
         drawn = jax.scipy.linalg.solve_triangular(lower.T, half, lower=False)
         whole = jnp.concatenate([phi.mu, jnp.zeros(len(free) - count)]).at[np.flatnonzero(free)].set(drawn)
-        return whole[:count], None if self.effects is None else whole[count:]
+        return phi._replace(mu=whole[:count], covariate_effect=None if self.effects is None else whole[count:])
 
 
 class Correlated(Diagonal):
@@ -206,19 +196,17 @@ class Correlated(Diagonal):
         size = jnp.sum(jnp.log(jnp.diagonal(lower))) + 0.5 * jnp.sum(phi.log_tau)
         return inverse_factor(lower) * jnp.exp(-0.5 * phi.log_tau), size
 
-    def theta_from_normal(self, phi: Phi, normal: Float[Array, "system parameter"]) -> Float[Array, "system parameter"]:
+    def theta_from_normal(self, phi: Phi, normal: Theta) -> Theta:
         lower = jnp.exp(0.5 * phi.log_tau)[:, None] * correlation_factor(phi.correlation, len(phi.mu))
         return self.system_means(phi) + normal @ lower.T
 
-    def log_prior(
-        self, theta: Float[Array, "system parameter"], phi: Phi
-    ) -> tuple[Float[Array, " system"], Float[Array, "system parameter"]]:
+    def log_prior(self, theta: Theta, phi: Phi) -> tuple[Float[Array, " system"], Theta]:
         white, log_size = self.whitening(phi)
         away = (theta - self.system_means(phi)) @ white.T
         constant = log_size + 0.5 * len(phi.mu) * jnp.log(2 * jnp.pi)
         return -0.5 * jnp.sum(away**2, axis=-1) - constant, -away @ white
 
-    def gibbs(self, randomness: PyTree, theta: Float[Array, "system parameter"], phi: Phi) -> Phi:
+    def gibbs(self, randomness: PyTree, theta: Theta, phi: Phi) -> Phi:
         """Draw phi given theta of all systems: the mean as in `Diagonal`, then every variance and correlation in turn."""
         for_mean, _, for_slice, for_spread = randomness
         phi = self._new_mean(for_mean, for_slice, theta, phi)
@@ -254,14 +242,10 @@ class Independent(Population):
     variance: Float[Array, " parameter"]
     log_densities: Densities = eqx.field(static=True, default=())
 
-    def theta_from_normal(
-        self, phi: tuple[()], normal: Float[Array, "system parameter"]
-    ) -> Float[Array, "system parameter"]:
+    def theta_from_normal(self, phi: tuple[()], normal: Theta) -> Theta:
         return self.mean + jnp.sqrt(self.variance) * normal
 
-    def log_prior(
-        self, theta: Float[Array, "system parameter"], phi: tuple[()]
-    ) -> tuple[Float[Array, " system"], Float[Array, "system parameter"]]:
+    def log_prior(self, theta: Theta, phi: tuple[()]) -> tuple[Float[Array, " system"], Theta]:
         each, pull = jax.vjp(lambda t: _log_each(t, self.mean, self.variance, self.log_densities), theta)
         return jnp.sum(each, axis=-1), pull(jnp.ones_like(each))[0]
 
@@ -277,58 +261,3 @@ def _log_each(x: Array, mean: Array, variance: Array, densities: Densities) -> F
 
 def _log_normal(x: Array, mean: Array | float, variance: Array) -> Float[Array, ""]:
     return -0.5 * jnp.sum((x - mean) ** 2 / variance + jnp.log(2 * jnp.pi * variance))
-
-
-def draw_log_variance(
-    uniform: Float[Array, "tries 2"],
-    current: Float[Array, ""],
-    squares: Float[Array, ""],
-    count: Float[Array, ""] | int,
-    mean: Float[Array, ""],
-    variance: Float[Array, ""],
-) -> Float[Array, ""]:
-    """Exact draw of x = log tau from  -(x - mean)^2 / (2 variance) - count x / 2 - squares exp(-x) / 2.
-
-    The density is log-concave, so tangents lie above it. Rejection from three pieces: the tangents at one point on each
-    side of the mode, and a flat roof between; the points only set the efficiency (about 0.8), never the law. Should all
-    tries be rejected, `current` stays: whether that happens does not depend on `current`, so the law is kept still.
-    """
-
-    def log_density(x: Array) -> Array:
-        return -0.5 * ((x - mean) ** 2 / variance + count * x + squares * jnp.exp(-x))
-
-    def slope(x: Array) -> Array:
-        return -(x - mean) / variance - 0.5 * count + 0.5 * squares * jnp.exp(-x)
-
-    def curvature(x: Array) -> Array:
-        return 1 / variance + 0.5 * squares * jnp.exp(-x)
-
-    # At the mode y = variance squares exp(-x) / 2 solves y + log y = b. In z = log y that is convex and rising, and Newton
-    # from the right of its root (where this starts) gets there without ever overshooting.
-    log_scale = jnp.log(0.5 * variance * jnp.maximum(squares, 1e-30))
-    b = log_scale - mean + 0.5 * variance * count
-    first = jnp.where(b > 1.0, jnp.log(jnp.maximum(b, 1.0)), b)
-    z = lax.fori_loop(0, 6, lambda _, z: z - (jnp.exp(z) + z - b) / (jnp.exp(z) + 1.0), first)
-    mode = jnp.where(z < 0.0, mean - 0.5 * variance * count + jnp.exp(z), log_scale - z)
-    reach = 1.2 / jnp.sqrt(curvature(mode))
-    top, left, right = log_density(mode), mode - reach, mode + reach
-    up, down = slope(left), slope(right)
-    # Where the tangents meet the roof.
-    from_left = left + (top - log_density(left)) / up
-    from_right = right + (top - log_density(right)) / down
-    rising, flat, falling = 1 / up, from_right - from_left, -1 / down
-    drawn, threshold = uniform.T
-    place = drawn * (rising + flat + falling)
-    before, after = place <= rising, place > rising + flat
-    # How far into its piece: again uniform.
-    start = jnp.where(before, 0.0, jnp.where(after, rising + flat, rising))
-    u = (place - start) / jnp.where(before, rising, jnp.where(after, falling, flat))
-    tail = jnp.log(u)
-    x = jnp.where(before, from_left + tail / up, from_left + u * flat)
-    x = jnp.where(after, from_right + tail / down, x)
-    accepted = jnp.log(threshold) <= log_density(x) - (top + jnp.where(before | after, tail, 0.0))
-    # The first that was accepted; plain selections fuse, a look-up does not.
-    kept = current
-    for i in reversed(range(len(uniform))):
-        kept = jnp.where(accepted[i], x[i], kept)
-    return kept

@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from ..parameters import Parameters
-from ._base import Population
+from ._base import Population, Theta
 from ._population import Correlated, Diagonal, Effects, Independent
 
 
@@ -46,26 +46,22 @@ class Sharing(Population):
     def log_hyperprior(self, phi: PyTree) -> Float[Array, ""]:
         return self.varying.log_hyperprior(phi)
 
-    def theta_from_normal(
-        self, phi: PyTree, normal: Float[Array, "system parameter"]
-    ) -> Float[Array, "system parameter"]:
+    def theta_from_normal(self, phi: PyTree, normal: Theta) -> Theta:
         """Systems that standard normal numbers stand for; the first row tells what they share."""
         own = self.varying.theta_from_normal(phi, normal[:, self._free])
         same = self.common.theta_from_normal((), normal[:1, self._held])
         return self._joined(own, jnp.broadcast_to(same, (own.shape[0], same.shape[1])))
 
-    def log_prior(
-        self, theta: Float[Array, "system parameter"], phi: PyTree
-    ) -> tuple[Float[Array, " system"], Float[Array, "system parameter"]]:
+    def log_prior(self, theta: Theta, phi: PyTree) -> tuple[Float[Array, " system"], Theta]:
         systems = theta.shape[0]
-        own, slope = self.varying.log_prior(theta[:, self._free], phi)
-        same, pull = self.common.log_prior(theta[:, self._held], ())
-        return own + same / systems, self._joined(slope, pull / systems)
+        own, own_gradient = self.varying.log_prior(theta[:, self._free], phi)
+        same, same_gradient = self.common.log_prior(theta[:, self._held], ())
+        return own + same / systems, self._joined(own_gradient, same_gradient / systems)
 
     def randomness(self, key: PRNGKeyArray, chains: int) -> PyTree:
         return self.varying.randomness(key, chains)
 
-    def gibbs(self, randomness: PyTree, theta: Float[Array, "system parameter"], phi: PyTree) -> PyTree:
+    def gibbs(self, randomness: PyTree, theta: Theta, phi: PyTree) -> PyTree:
         return self.varying.gibbs(randomness, theta[:, self._free], phi)
 
     def told(self, phi: PyTree, theta: np.ndarray) -> PyTree:
@@ -100,33 +96,24 @@ def population(
     effects: Effects | None = None,
 ) -> Population:
     """The population whose hyperprior the problem's parameters state; its `kind` by name, or a class of your own."""
-    shared, chosen = np.array(parameters.shared), POPULATIONS[kind] if isinstance(kind, str) else kind
+    shared = np.array(parameters.shared)
+    chosen = POPULATIONS[kind] if isinstance(kind, str) else kind
+    varying: Diagonal | Independent = _independent(parameters, ~shared, parameters.system_variance)
+    if hierarchical and not shared.all():
+        columns = parameters.mean, parameters.mean_variance, parameters.log_variance, parameters.log_variance_variance
+        mean, s_mu, m_tau, s_tau = (jnp.asarray(column[~shared], float) for column in columns)
+        varying = chosen.suited(len(mean))(mean, s_mu, m_tau, s_tau, varying.log_densities, effects)
     if not shared.any():
-        return _population(parameters, ~shared, hierarchical, chosen, effects)
-    varying = _population(parameters, ~shared, hierarchical and not shared.all(), chosen, effects)
-    _, densities, mean, variance, _, _ = _stated(parameters, shared)
-    return Sharing(varying, Independent(mean, variance, densities), tuple(shared.tolist()))
+        return varying
+    return Sharing(varying, _independent(parameters, shared, parameters.mean_variance), tuple(shared.tolist()))
 
 
 def alone(parameters: Parameters) -> Independent:
     """The prior of a system on its own."""
-    variance, densities, mean, *_ = _stated(parameters, np.ones(len(parameters), bool))
-    return Independent(mean, variance, densities)
+    return _independent(parameters, np.ones(len(parameters), bool), parameters.system_variance)
 
 
-def _population(
-    parameters: Parameters, chosen: np.ndarray, hierarchical: bool, kind: type[Diagonal], effects: Effects | None
-) -> Diagonal | Independent:
-    alone, densities, mean, s_mu, m_tau, s_tau = _stated(parameters, chosen)
-    if not hierarchical:
-        return Independent(mean, alone, densities)
-    return kind.suited(int(chosen.sum()))(mean, s_mu, m_tau, s_tau, densities, effects)
-
-
-def _stated(parameters: Parameters, chosen: np.ndarray) -> tuple[PyTree, ...]:
-    """Of chosen parameters: variance of a system on its own, densities that are not normal, then as `Diagonal` takes them."""
-    columns = [parameters.system_variance, parameters.mean, parameters.mean_variance]
-    columns += [parameters.log_variance, parameters.log_variance_variance]
-    alone, *rest = (jnp.asarray(column[chosen], float) for column in columns)
+def _independent(parameters: Parameters, chosen: np.ndarray, variance: np.ndarray) -> Independent:
     densities = tuple(density for density, here in zip(parameters.log_densities, chosen) if here)
-    return alone, densities if any(densities) else (), *rest
+    mean, own = (jnp.asarray(column[chosen], float) for column in (parameters.mean, variance))
+    return Independent(mean, own, densities if any(densities) else ())

@@ -3,16 +3,15 @@
 from dataclasses import dataclass
 from functools import cached_property
 
-import equinox as eqx
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pandas as pd
 import xarray as xr
-from jaxtyping import Array, PyTree
 
 from ..data import Observations
-from ..forward import Likelihood, Noise
+from ..diagnose import predicted
+from ..forward import Noise
 from ..learning import Run
 from ..show import ResidualView, evenly
 
@@ -72,22 +71,17 @@ def replicate(run: Run) -> Replicas:
     most = int(np.clip(NUMBERS // max(1, data.mask.size), LEAST, MOST))
     chain, draw = spread_over(theta.shape[0], theta.shape[1], most)
     some = np.ix_(chain, draw)
-
-    @eqx.filter_jit
-    def predict(likelihood: Likelihood, theta: Array, laws: PyTree, axes: int) -> Array:
-        # The likelihood's own forward model: observations need not lie on the time grid.
-        return likelihood.predict(theta, likelihood.model(laws), context_axes=axes)
-
     chosen = jnp.asarray(theta[some].reshape(-1, *theta.shape[2:]))
     numbers = theta.shape[1] * chain[:, None] + draw
-    predicted = predict(target, chosen, *run.views_at(numbers.ravel()))
+    # By the likelihood's own forward model: observations need not lie on the time grid.
+    expected = predicted(target, chosen, *run.views_at(numbers.ravel()))
     sigma = data.sigma
     if log_sigma is not None:
         inferred = np.exp(log_sigma[some]).reshape(-1, log_sigma.shape[-1]).astype(float)[:, data.quantity]
         sigma = np.where(np.isnan(sigma), inferred, sigma)
     key = jr.fold_in(jr.key(run.settings.seed), STREAM)
-    value = target.noise.sample(key, predicted, jnp.asarray(sigma, float))
-    arrays = (np.asarray(a, float) for a in (predicted, sigma, value))
+    value = target.noise.sample(key, expected, jnp.asarray(sigma, float))
+    arrays = (np.asarray(a, float) for a in (expected, sigma, value))
     return Replicas(data, target.noise, chain, draw, *arrays)
 
 
@@ -101,6 +95,13 @@ def spread_over(chains: int, draws: int, most: int) -> tuple[np.ndarray, np.ndar
 
 def _middles(total: int, count: int) -> np.ndarray:
     return ((np.arange(count) + 0.5) * total / count).astype(int)
+
+
+def noise_by_quantity(rows: pd.DataFrame, data: Observations) -> pd.DataFrame:
+    """(system, quantity): the median sigma of rows like `Observations.rows`; of all systems where one has none, or else NaN."""
+    own = rows.groupby(["system", "quantity"])["sigma"].median().unstack("quantity")
+    whole = own.reindex(index=list(data.systems), columns=list(data.quantities))
+    return whole.fillna(rows.groupby("quantity")["sigma"].median())
 
 
 def residual_views(replicas: Replicas, table: pd.DataFrame) -> list[ResidualView]:
@@ -132,8 +133,7 @@ def _residual_view(quantity: str, along: str, x: np.ndarray, residual: np.ndarra
     parts = np.array_split(order, int(np.clip(count // 15, 1, 25)))
     steps = evenly(count, STEPS)
     rank = steps + 1.0
-    quantiles = (ndtri(betaincinv(rank, count + 1 - rank, q)) for q in (0.025, 0.5, 0.975))
-    low, expected, high = quantiles
+    low, expected, high = (ndtri(betaincinv(rank, count + 1 - rank, q)) for q in (0.025, 0.5, 0.975))
     shown = evenly(count, DOTS)
     return ResidualView(
         quantity=quantity,

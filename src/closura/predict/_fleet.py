@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import jax
@@ -14,6 +15,7 @@ from ..data import DataError, Observations
 from ..equations import Equation
 from ..laws import Law, Laws, Range, SolverLaws, over_draws, prepare
 from ..population import PopulationDraws
+from ..posterior import described
 
 STORED = 2000
 
@@ -39,7 +41,7 @@ class Fleet:
 
     @property
     def theta(self) -> np.ndarray:
-        return _flat(self.tree["unconstrained_posterior"]["theta"])
+        return _flat(self.tree["unconstrained_posterior"].to_dataset()["theta"])
 
     @property
     def hierarchical(self) -> bool:
@@ -48,41 +50,43 @@ class Fleet:
     @property
     def log_sigma(self) -> np.ndarray | None:
         """Draws of the inferred sizes of noise (draw, quantity), NaN where known; None where all are."""
-        if "sigma" not in self.tree["posterior"]:
-            return None
-        return np.log(_flat(self.tree["posterior"]["sigma"]))
+        return np.log(_flat(self.posterior["sigma"])) if "sigma" in self.posterior else None
 
     @property
     def ranges(self) -> dict[str, Range]:
         """Of the tables of the laws."""
         return {name: law.range for name, law in self.closures.items()}
 
-    def laws(self, own: Laws | tuple[()] = (), axes: int = 1) -> tuple[SolverLaws, int]:
+    def laws(self, draws: np.ndarray | None = None) -> tuple[SolverLaws, int]:
         """The laws as solvers call them, tabulated as they were while they were learned.
 
-        Laws that every draw has its own of are given as `own`, with so many axes in front; then all laws have these, and
-        their number is returned beside them. Else it is 0.
+        Those that every draw has its own of are taken at these `draws` of the posterior, numbers of any shape; then all laws
+        have the axes of that shape in front, and their number is returned beside them. Else it is 0.
         """
         shared = {name: law.law for name, law in self.closures.items() if not law.law.spec.per_chain}
-        return over_draws(prepare(shared, self.ranges), prepare(own or {}, self.ranges, leading=axes), axes)
+        axes, own = (0, {}) if draws is None else (draws.ndim, self.own_laws(draws))
+        return over_draws(prepare(shared, self.ranges), prepare(own, self.ranges, leading=axes), axes)
 
-    def own_laws(self, chosen: np.ndarray) -> Laws:
+    def own_laws(self, draws: np.ndarray) -> Laws:
         """Those that every draw has its own of, at these draws."""
         own = {name: law.law for name, law in self.closures.items() if law.law.spec.per_chain}
-        return jax.tree.map(lambda a: jnp.asarray(a)[chosen], own)
+        return jax.tree.map(lambda a: jnp.asarray(a)[draws], own)
+
+    @cached_property
+    def stored_draws(self) -> np.ndarray:
+        """Numbers of the draws that new systems go with."""
+        return np.linspace(0, len(self.theta) - 1, min(STORED, len(self.theta))).astype(int)
 
     def stored(self, data: Observations) -> PopulationDraws:
         """Draws of population and noise, for systems with these (matched) data."""
-        posterior, systems = self.tree["posterior"], len(data.systems)
-        total = posterior.sizes["chain"] * posterior.sizes["draw"]
-        some = np.linspace(0, total - 1, min(STORED, total)).astype(int)
+        posterior, some = self.posterior, self.stored_draws
         center = white = log_sigma = None
         if self.hierarchical:
             mu, tau = (_flat(posterior[name])[some].astype(float) for name in ("mu", "tau"))
-            center = np.repeat(mu[:, None], systems, axis=1)
+            center = np.repeat(mu[:, None], len(data.systems), axis=1)
             if "shift" in posterior:
                 center = center + self._shifts(_flat(posterior["shift"])[some], data)
-            # What all systems share has no spread among them: of a newcomer it is what the fit leaves open.
+            # What all systems share has no spread among them: of a new system it is what the fit leaves open.
             shared = np.array(self.problem.parameters.shared)
             center[..., shared], tau[:, shared] = mu[:, shared].mean(axis=0), mu[:, shared].var(axis=0)
             factor = np.eye(mu.shape[1])
@@ -93,8 +97,8 @@ class Fleet:
         unknown = not_stated(data)
         if unknown.any() and self.problem.noise.has_scale:
             log_sigma = self._sizes(unknown, data.quantities)[some]
-        arrays = [None if a is None else jnp.asarray(a, float) for a in (center, white, log_sigma)]
-        return PopulationDraws(arrays[0], arrays[1], arrays[2], self.own_laws(some) or ())
+        mean, whitening, sizes = (None if a is None else jnp.asarray(a, float) for a in (center, white, log_sigma))
+        return PopulationDraws(mean, whitening, sizes, self.own_laws(some) or ())
 
     def _sizes(self, unknown: np.ndarray, names: tuple[str, ...]) -> np.ndarray:
         """Of the noise where a table does not state it: inferred by the fit, or nobody knows."""
@@ -120,24 +124,20 @@ class Fleet:
 
     def summary(self) -> pd.DataFrame:
         """Mean, standard deviation and 95 % interval of every parameter of every system, physical scale."""
-        draws = np.stack([_flat(self.tree["posterior"][name]) for name in self.problem.parameters.names], axis=-1)
+        draws = np.stack([_flat(self.posterior[name]) for name in self.problem.parameters.names], axis=-1)
         return summary_of(draws.astype(float), self.data.systems, self.problem.parameters.names)
 
-    def predict(self, times: Any = None, *, until: float | None = None) -> pd.DataFrame:
+    def predict(self, times: object = None, *, until: float | None = None) -> pd.DataFrame:
         """See `Result.predict`."""
         from ._forecast import predict
 
         return predict(self, times, until)
 
-    def newcomer(self, table: Any, *, until: float | None = None, inputs: Any = None, seed: int = 0) -> Any:
+    def newcomer(self, table: object, *, until: float | None = None, inputs: object = None, seed: int = 0) -> Any:
         """See `Result.newcomer`."""
-        from ._new_systems import welcome
+        from ._new_systems import new_systems
 
-        return welcome(self, table, until, seed, inputs)
-
-
-def fleet_of(result: Any) -> Fleet:
-    return Fleet(result.problem, result.data, result.tree, result.closures, notes_of(result.metrics))
+        return new_systems(self, table, until, seed, inputs)
 
 
 def notes_of(metrics: Mapping[str, Any]) -> tuple[str, ...]:
@@ -147,7 +147,7 @@ def notes_of(metrics: Mapping[str, Any]) -> tuple[str, ...]:
     return (f"this run {why}: predictions are no better than its results", *map(str, metrics.get("warnings", [])[:1]))
 
 
-def _flat(draws: Any) -> np.ndarray:
+def _flat(draws: xr.DataArray) -> np.ndarray:
     """(chain, draw, ...) to (draw, ...)."""
     return draws.values.reshape(-1, *draws.shape[2:])
 
@@ -160,8 +160,6 @@ def not_stated(data: Observations) -> np.ndarray:
 
 def summary_of(draws: np.ndarray, systems: Sequence[str], names: Sequence[str]) -> pd.DataFrame:
     """Of draws (draw, system, parameter): a row for every system and parameter."""
-    low, high = np.quantile(draws, [0.025, 0.975], axis=0)
-    system, parameter = (a.ravel() for a in np.indices(low.shape))
-    columns = {"mean": draws.mean(axis=0), "sd": draws.std(axis=0), "2.5%": low, "97.5%": high}
+    system, parameter = (a.ravel() for a in np.indices(draws.shape[1:]))
     named = {"system": np.array(systems)[system], "parameter": np.array(names)[parameter]}
-    return pd.DataFrame({**named, **{key: value.ravel() for key, value in columns.items()}})
+    return pd.DataFrame({**named, **{key: value.ravel() for key, value in described(draws).items()}})

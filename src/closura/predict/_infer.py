@@ -9,6 +9,7 @@ adapted any more.
 """
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 import jax
@@ -20,33 +21,9 @@ from jaxtyping import Array, Float, Int
 
 from ..forward import Likelihood
 from ..laws import Range, SolverLaws
-from ..learning import (
-    AXIS,
-    DRAWS,
-    SAME,
-    STATE,
-    Draws,
-    Program,
-    Schedule,
-    Setup,
-    State,
-    begin,
-    learn,
-    make_settings,
-    sample,
-)
+from ..learning import AXIS, DRAWS, SAME, STATE, Program, Schedule, Setup, State, begin, learn, make_settings, sample
 from ..population import Empirical, Independent, PopulationDraws, normal, uniforms
-from ..sampling import (
-    Chains,
-    DifferentialEvolution,
-    Kernel,
-    Mala,
-    MultiTry,
-    Resample,
-    StoredDraw,
-    SystemBlocks,
-    init_all,
-)
+from ..sampling import Chains, DifferentialEvolution, Mala, MultiTry, Resample, StoredDraw, SystemBlocks, init_all
 
 MANY = 50  # new systems from which on a little less will do
 CHUNK, THIN = 24, 2
@@ -84,34 +61,36 @@ def infer(
     stored: PopulationDraws,
     prior: Independent,
     seed: int = 0,
-    effort: Effort = CURVES,
-    ranges: Mapping[str, Range] | None = None,
+    ranges: Mapping[str, Range] = MappingProxyType({}),
 ) -> Inferred:
     """The posterior of every new system; `laws` are those that all draws share, as the solver calls them, `ranges` those of
     the tables of laws that each stored draw has its own of."""
     many = target.measured.value.shape[0] >= MANY
+    effort = FIELDS if target.forward.problem.expensive else CURVES
     if many:
         effort = effort._replace(groups=2)
     setup, state = _begin(target, laws, stored, prior, jr.key(seed), effort, ranges)
     mesh = Mesh(np.array(jax.devices()[:1]), (AXIS,))
     warm_up = Program(learn, setup, mesh, (STATE, SAME), (STATE, SAME))
     keep = Program(sample, setup, mesh, (STATE, SAME, SAME, SAME), (STATE, DRAWS, SAME))
-    for chunk in range(effort.temper + effort.blend):
-        state, _ = warm_up(state, _annealed(effort, chunk))
-    state = _tuned(setup, state, state.chains)
+    for chunk in range(effort.temper + effort.blend):  # first the likelihood comes in, then the population
+        now = chunk + np.arange(1, 1 + CHUNK) / CHUNK
+        temperature = FIRST_TEMPERATURE ** (1 - np.minimum(1.0, now / effort.temper))
+        weight = np.clip((now - effort.temper) / effort.blend, 0.0, 1.0)
+        schedule = Schedule.over(CHUNK, temperature=temperature, adaptation=0.15, prior_weight=weight)
+        state, _ = warm_up(state, schedule)
+    fresh, leaps = jnp.asarray(False), jnp.arange(CHUNK // THIN) % len(setup.leaps)
+    state = setup.tuned(state, state.chains)
     for chunk in range(effort.settle + effort.tune):
-        state, draws, _ = keep(
-            state, jnp.asarray(False), _at_rest(1.0 / (1 + max(0, chunk - effort.settle))), _leaps(setup)
-        )
+        state, draws, _ = keep(state, fresh, _at_rest(1.0 / (1 + max(0, chunk - effort.settle))), leaps)
         if chunk < effort.settle:
-            pooled = jax.tree.map(lambda a: jnp.moveaxis(a, 0, 1).reshape(a.shape[1], -1, *a.shape[3:]), draws)
-            state = _tuned(setup, state, state.chains._replace(**pooled._asdict()))
-    kept: list[Draws] = []
+            state = setup.tuned(state, draws.pooled(state.chains))
+    kept: list[tuple[np.ndarray, np.ndarray]] = []
     while True:
         for _ in range(effort.keep):
-            state, draws, _ = keep(state, jnp.asarray(False), _at_rest(0.0), _leaps(setup))
-            kept.append(jax.tree.map(np.asarray, draws))
-        theta, which = (np.concatenate([getattr(part, field) for part in kept]) for field in ("theta", "phi"))
+            state, draws, _ = keep(state, fresh, _at_rest(0.0), leaps)
+            kept.append((np.asarray(draws.theta), np.asarray(draws.phi)))
+        theta, which = (np.concatenate(parts) for parts in zip(*kept))
         rhat = _rhat(theta.reshape(len(theta), -1, *theta.shape[3:])).max(axis=-1)
         enough = rhat.max() < RHAT or many  # of very many, one is always the worst
         if enough or len(kept) > EXTEND * effort.keep:
@@ -125,7 +104,7 @@ def _begin(
     prior: Independent,
     key: Array,
     effort: Effort,
-    ranges: Mapping[str, Range] | None,
+    ranges: Mapping[str, Range],
 ) -> tuple[Setup, State]:
     """Chains from the wide prior, each system with a stored draw of its own."""
     population = Empirical(stored, prior)
@@ -137,43 +116,20 @@ def _begin(
     theta = prior.theta_from_normal((), normal(place).reshape(-1, count)).reshape(*shape, count)
     given = jax.vmap(jax.vmap(population.given))(population.index(which))
     chains = Chains(theta, **given)
-    sweep: list[Kernel] = [
-        Resample(FIRST_TEMPERATURE),
-        Mala(SystemBlocks(), step_size=1.0),
-        StoredDraw(3 if stored.law else 15),
-        DifferentialEvolution(),
-    ]
-    if stored.center is not None or not any(prior.log_densities):  # else members are not those of the prior
-        sweep.append(MultiTry(tries=effort.fresh))
+    # Where there is no population, fresh members are those of the prior only if it is normal.
+    fresh = () if stored.center is None and any(prior.log_densities) else (MultiTry(tries=effort.fresh),)
+    mala, stored_draw = Mala(SystemBlocks(), step_size=1.0), StoredDraw(3 if stored.law else 15)
+    sweep = (Resample(FIRST_TEMPERATURE), mala, stored_draw, DifferentialEvolution(), *fresh)
     settings = make_settings({"chains": shape[0] * shape[1], "groups": shape[0]})
-    setup = Setup(target, target, population, {}, None, None, tuple(sweep), settings, dict(laws), law_axes=2)
-    state = State(jr.split(key_chains, shape[0]), chains, {}, begin({}), begin(None), (), dict(ranges or {}))
+    setup = Setup(target, target, population, {}, None, None, sweep, settings, dict(laws), law_axes=2)
+    state = State(jr.split(key_chains, shape[0]), chains, {}, begin({}), begin(None), (), dict(ranges))
     chains = jax.jit(lambda state: setup.posterior(laws, state).refresh(state.chains))(state)
     return setup, state._replace(chains=chains, tuning=init_all(sweep, chains))
 
 
-def _tuned(setup: Setup, state: State, draws: Chains) -> State:
-    return state._replace(tuning={k.name: k.tune(state.tuning[k.name], draws) for k in setup.sweep})
-
-
-def _annealed(effort: Effort, chunk: int) -> Schedule:
-    """First the likelihood comes in, then the population."""
-    now = chunk + np.arange(1, 1 + CHUNK) / CHUNK
-    temperature = FIRST_TEMPERATURE ** (1 - np.minimum(1.0, now / effort.temper))
-    weight = np.clip((now - effort.temper) / effort.blend, 0.0, 1.0)
-    none = np.zeros(CHUNK)
-    columns = (temperature, np.full(CHUNK, 0.15), none, none, weight)
-    return Schedule(*(jnp.asarray(column, float) for column in columns))
-
-
 def _at_rest(rate: float) -> Schedule:
-    """The posterior itself, step sizes adapted at a part of their rate."""
-    ones = jnp.ones(CHUNK)
-    return Schedule(ones, 0.15 * rate * ones, 0 * ones, 0 * ones, ones)
-
-
-def _leaps(setup: Setup) -> Int[Array, " draw"]:
-    return jnp.arange(CHUNK // THIN) % len(setup.leaps)
+    """A chunk under the posterior itself, step sizes adapted at a part of their usual rate."""
+    return Schedule.over(CHUNK, adaptation=0.15 * rate)
 
 
 def _rhat(draws: np.ndarray) -> np.ndarray:

@@ -2,17 +2,18 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pandas as pd
+from jax.typing import ArrayLike
+from jaxtyping import Array
 
 from ..data import Observations
 from ..diagnose import Truth
-from ..equations import Equation, unit_scaling
+from ..equations import Equation, ObservationIndex, unit_laws
 from ..laws import Known
 
 
@@ -29,7 +30,7 @@ class BuiltIn:
     problem: Equation
     mu: np.ndarray
     tau: np.ndarray
-    laws: Mapping[str, Callable[..., Any]]
+    laws: Mapping[str, Callable[..., ArrayLike]]
     ranges: Mapping[str, tuple[float, float]]
     places: Callable[[np.random.Generator, int], list[np.ndarray]]
     sigma: float
@@ -49,9 +50,9 @@ class BuiltIn:
         theta = self.mu + np.sqrt(self.tau) * np.asarray(jr.normal(key_theta, (count, len(self.mu))), float)
         empty, truth_problem = self._unseen(count, seed), self.oracle()
         forward, where = truth_problem.solver(empty)
-        laws = {name: spec.build(jr.key(0), unit_scaling(spec.inputs)) for name, spec in truth_problem.closures.items()}
+        laws = unit_laws(truth_problem.closures)
 
-        def predict(theta: Any, where: Any, system: Any) -> Any:
+        def predict(theta: Array, where: ObservationIndex, system: Array) -> Array:
             return forward.predict(theta, forward.prepare_context(laws), where, system)
 
         clean = jax.jit(jax.vmap(predict))(jnp.asarray(theta, float), where, jnp.arange(count))

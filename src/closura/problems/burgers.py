@@ -6,11 +6,14 @@ five to ten moments of its own, with noise. Settings of the paper's third experi
 """
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
+from jaxtyping import Array
 
 from ..equations import Evolution
 from ..laws import MLP
@@ -20,15 +23,15 @@ from ._built_in import BuiltIn
 CELLS, SNAPSHOTS, END = 50, 40, 0.5
 
 
-def physics(u: Any, ux: Any, uxx: Any, x: Any, t: Any, p: Any, f: Any) -> Any:
+def physics(u: Array, ux: Array, uxx: Array, x: Array, t: ArrayLike, p: Any, f: Callable[..., Array]) -> Array:
     return p.nu * uxx - f(u) * ux
 
 
-def initial(x: Any, p: Any) -> Any:
+def initial(x: Array, p: Any) -> Array:
     return p.z * jnp.sin(2 * jnp.pi * x) * jnp.sin(jnp.pi * x)
 
 
-def wave_speed(u: Any) -> Any:
+def wave_speed(u: Array | np.ndarray | float) -> Array:
     return 7 * (jax.nn.sigmoid(3 * u) - 0.5)
 
 

@@ -7,11 +7,13 @@ Settings of the paper's second experiment.
 """
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
 
 from ..equations import Elliptic, Rectangle
 from ..laws import MLP
@@ -21,20 +23,20 @@ from ._built_in import BuiltIn
 NODES = 50
 
 
-def permeability(u: Any, x: Any, p: Any, f: Any) -> Any:
+def permeability(u: Array, x: Any, p: Any, f: Callable[..., Array]) -> Array:
     z = p.z1 * _wave(x, 2, 2) + p.z2 * _wave(x, 2, 1) + p.z3 * _wave(x, 1, 2)
     return jnp.exp(z) * jax.nn.sigmoid(f(u))
 
 
-def source(x: Any, p: Any) -> Any:
+def source(x: Any, p: Any) -> Array:
     return 2 * jnp.pi**2 * _wave(x, 1, 1)
 
 
-def pressure_law(u: Any) -> Any:
+def pressure_law(u: Array | np.ndarray | float) -> Array | np.ndarray | float:
     return u**2 / 2
 
 
-def _wave(x: Any, m: int, n: int) -> Any:
+def _wave(x: Any, m: int, n: int) -> Array:
     return jnp.sin(m * jnp.pi * x.x) * jnp.sin(n * jnp.pi * x.y)
 
 

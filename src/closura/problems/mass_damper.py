@@ -6,10 +6,13 @@ is not told. Settings of the paper's first experiment.
 """
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
+from jaxtyping import Array
 
 from ..equations import ODE, Leapfrog
 from ..laws import MLP
@@ -17,12 +20,12 @@ from ..parameters import Positive, Real
 from ._built_in import BuiltIn
 
 
-def physics(t: Any, state: Any, p: Any, f: Any) -> Any:
+def physics(t: ArrayLike, state: tuple[Array, Array], p: Any, f: Callable[..., Array]) -> tuple[Array, Array]:
     u, v = state
     return v, 10 * jnp.sin(t) - f(v) - p.k * u
 
 
-def damping(v: Any) -> Any:
+def damping(v: Array | np.ndarray | float) -> Array | np.ndarray | float:
     return 0.08 * v**3 + 0.08 * v
 
 

@@ -5,11 +5,12 @@ import os
 import re
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.random as jr
 import numpy as np
+from jaxtyping import PyTree
 
 from ..equations import ProblemError
 from ..learning import Draws, Run, State
@@ -17,6 +18,7 @@ from ..track import HISTORY
 
 COUNTERS = ("iteration", "extended", "setbacks", "stale", "nonfinite")
 PLACE, ASIDE = "checkpoint.npz", ".checkpoint-new.npz"
+Tree = TypeVar("Tree", State, Draws)
 FORMAT = 2  # of what is in it; that of version 0.1 had no number
 
 
@@ -78,8 +80,13 @@ def _arrays(run: Run) -> dict[str, Any]:
     arrays = {"progress": np.array(json.dumps(progress))} | _by_name("state", _plain(run.state))
     if run.chunks:
         arrays |= _by_name("draws", jax.tree.map(lambda *parts: np.concatenate(parts), *run.chunks))
-    keys = list(run.history[0]) if run.history else []
-    return arrays | {f"history.{key}": np.concatenate([h[key] for h in run.history]) for key in keys}
+    return arrays | {f"history.{key}": values for key, values in whole_history(run).items()}
+
+
+def whole_history(run: Run) -> dict[str, np.ndarray]:
+    """An entry an iteration of all that was logged; nothing before the first."""
+    keys = run.history[0] if run.history else ()
+    return {key: np.concatenate([entry[key] for entry in run.history]) for key in keys}
 
 
 def _take(run: Run, arrays: dict[str, np.ndarray]) -> None:
@@ -114,15 +121,15 @@ def _plain(state: State) -> State:
     return jax.device_get(state._replace(keys=jr.key_data(state.keys)))
 
 
-def _name(prefix: str, path: Any) -> str:
+def _name(prefix: str, path: tuple[object, ...]) -> str:
     """Of a leaf of a tree, like state.chains.theta or draws.phi.mu."""
     return f"{prefix}.{jax.tree_util.keystr(path, simple=True, separator='.')}"
 
 
-def _by_name(prefix: str, tree: Any) -> dict[str, Any]:
+def _by_name(prefix: str, tree: PyTree) -> dict[str, np.ndarray]:
     return {_name(prefix, path): np.asarray(leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
 
 
-def _filled(prefix: str, tree: Any, arrays: dict[str, np.ndarray]) -> Any:
+def _filled(prefix: str, tree: Tree, arrays: dict[str, np.ndarray]) -> Tree:
     """A tree of that structure with the stored leaves."""
     return jax.tree_util.tree_map_with_path(lambda path, _: arrays[_name(prefix, path)], tree)

@@ -3,20 +3,17 @@
 import contextlib
 import datetime
 import json
-import math
-import os
 import platform
 import shutil
 import warnings
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 import equinox as eqx
 import pandas as pd
 import yaml
 
-from .._files import PARTIAL, FolderError, reason, remove_empty, write_whole
+from .._files import PARTIAL, FolderError, folder_for, remove_empty, write_whole
 from ..data import Observations
 from ..diagnose import Truth
 from ..equations import Equation
@@ -25,7 +22,8 @@ from ..posterior import table_of
 from ..show import FIGURE_NAMES
 from ..track import EVENTS, IDS
 from ._checkpoint import ASIDE, find, forget
-from ._laws_file import FACTS, WEIGHTS, write_laws
+from ._collect import finite
+from ._load import FACTS, WEIGHTS, write_laws
 from ._result import Result
 
 LEAST_FREE = 50e6
@@ -48,26 +46,16 @@ def holds_run(path: Path) -> bool:
 
 def check(path: Path, *, overwrite: bool = False, room: float = LEAST_FREE) -> None:
     """Could results be kept here? Says so before hours of work, and writes nothing."""
-    try:
-        there = next(place for place in (path, *path.absolute().parents) if place.exists())
-        if not there.is_dir():
-            raise FolderError(f"{there} is a file; choose another folder with --out")
-        filled = there == path and any(item.name not in HIDDEN for item in path.iterdir())
-        free = shutil.disk_usage(there).free
-    except FolderError:
-        raise
-    except OSError as error:
-        raise FolderError(f"cannot write to {path}: {reason(error)}; choose another folder with --out") from None
+    there = folder_for(path)
+    filled = there == path and any(item.name not in HIDDEN for item in path.iterdir())
     if filled and not holds_run(path):
         raise FolderError(f"{path} is not empty and holds no closura run; choose another folder with --out")
     if filled and not overwrite:
-        unfinished = find(path) is not None
         raise FolderError(
             f"{path} holds another run; choose another folder with --out, replace it with --overwrite"
-            + (f", or continue it with `closura resume {path}`" if unfinished else "")
+            + (f", or continue it with `closura resume {path}`" if find(path) else "")
         )
-    if not os.access(there, os.W_OK):
-        raise FolderError(f"cannot write to {path}: no permission; choose another folder with --out")
+    free = shutil.disk_usage(there).free
     if free < room:
         raise FolderError(
             f"only {free / 1e6:.0f} MB are free under {path}, this run needs about {room / 1e6:.0f} MB; make room, or "
@@ -75,22 +63,23 @@ def check(path: Path, *, overwrite: bool = False, room: float = LEAST_FREE) -> N
         )
 
 
-def claim(path: Path, problem: Equation, data: Observations, truth: Truth | None, settings: dict[str, Any]) -> None:
+def claim(path: Path, problem: Equation, data: Observations, truth: Truth | None, settings: dict[str, object]) -> None:
     """Take the folder, in place of the run that may be in it, and leave there what is needed to continue."""
 
     def write(aside: Path) -> None:
         _write_config(settings, aside)
         _write_data(problem, data, truth, aside)
-        if str(settings.get("problem", "")).endswith(".py"):
-            shutil.copyfile(settings["problem"], aside / "problem.py")
+        source = str(settings.get("problem", ""))
+        if source.endswith(".py"):
+            shutil.copyfile(source, aside / "problem.py")
 
-    write_whole(path, write, clear=lambda: _clear(path, partial=False), first=FILES[0])
+    write_whole(path, write, clear=lambda: _clear(path), first=FILES[0])
 
 
 def save(result: Result, path: Path, *, replace: bool = False) -> None:
     """Everything a run leaves behind, beside or in place of (`replace`) what closura left there before."""
     try:
-        clear = (lambda: _clear(path, partial=False)) if replace else None
+        clear = (lambda: _clear(path)) if replace else None
         write_whole(path, lambda aside: _write(result, aside), clear=clear, first=FILES[0])
     except FolderError as error:
         error.result = result
@@ -100,35 +89,31 @@ def save(result: Result, path: Path, *, replace: bool = False) -> None:
 def release(path: Path) -> None:
     """Give a claimed folder back: nothing of the run stays, and an empty folder goes."""
     with contextlib.suppress(OSError):
-        _clear(path, partial=True)
+        _clear(path)
+        shutil.rmtree(path / PARTIAL, ignore_errors=True)
         remove_empty([path])
 
 
-def _clear(path: Path, *, partial: bool) -> None:
+def _clear(path: Path) -> None:
     """Take away what a run leaves behind; a user's own files stay."""
     for name in reversed(FILES):
         (path / name).unlink(missing_ok=True)
     for events in (path / EVENTS).glob("events.out.tfevents.*"):
         events.unlink()
     forget(path)
-    if partial:
-        shutil.rmtree(path / PARTIAL, ignore_errors=True)
     remove_empty([path / "figures", path / EVENTS])
 
 
 def _write(result: Result, path: Path) -> None:
     _write_config(result.settings, path)
-    metrics = json.dumps(_plain(result.metrics), indent=2, allow_nan=False)
+    metrics = json.dumps(finite(result.metrics), indent=2, allow_nan=False)
     (path / "metrics.json").write_text(metrics + "\n", "utf-8")
-    encoding = {"zlib": True, "complevel": 1}
-    numbers = {
-        f"/{group}": {
-            name: encoding for name in result.tree[group].data_vars if result.tree[group][str(name)].dtype.kind == "f"
-        }
-        for group in ("posterior", "unconstrained_posterior", "posterior_predictive")
-    }
+    encoding = {}
+    for group in ("posterior", "unconstrained_posterior", "posterior_predictive"):
+        floats = [name for name, part in result.tree[group].to_dataset().items() if part.dtype.kind == "f"]
+        encoding[f"/{group}"] = {name: {"zlib": True, "complevel": 1} for name in floats}
     # Through memory: on a full disk the HDF5 library does not fail, it crashes.
-    (path / "posterior.nc").write_bytes(result.tree.to_netcdf(engine="h5netcdf", encoding=numbers))
+    (path / "posterior.nc").write_bytes(result.tree.to_netcdf(engine="h5netcdf", encoding=encoding))
     closure_table(result).to_csv(path / "closure.csv", index=False)
     write_laws(result, path)
     if result.network is not None:
@@ -155,7 +140,7 @@ def _draw(result: Result, path: Path) -> None:
         )
 
 
-def _write_config(settings: dict[str, Any], path: Path) -> None:
+def _write_config(settings: dict[str, object], path: Path) -> None:
     """Everything needed to repeat a run; `closura fit --config` reads it back."""
     stamp = {
         "versions": {name: version(name) for name in VERSIONS},
@@ -183,10 +168,3 @@ def closure_table(result: Result) -> pd.DataFrame:
     for table, view in zip(tables, result.view.closures):
         table.insert(0, "closure", view.name)
     return pd.concat(tables) if tables else pd.DataFrame(columns=["closure", "input", "f", "density", "supported"])
-
-
-def _plain(value: Any) -> Any:
-    """Without infinities and NaN, which JSON does not know."""
-    if isinstance(value, dict):
-        return {key: _plain(part) for key, part in value.items()}
-    return None if isinstance(value, float) and not math.isfinite(value) else value

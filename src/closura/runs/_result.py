@@ -2,20 +2,22 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import xarray as xr
+from jax.typing import ArrayLike
+from jaxtyping import PyTree
 
 from ..data import Observations
 from ..diagnose import Truth, Verdict
 from ..equations import Equation
 from ..laws import Law, choose, export_law
 from ..posterior import closure_view, population_lines, table_of
-from ..predict import Fleet, Newcomers, fleet_of
+from ..predict import Fleet, Newcomers, notes_of
 from ..show import View
 
 
@@ -37,7 +39,7 @@ class Result:
     tree: xr.DataTree
     history: pd.DataFrame
     closures: Mapping[str, Law]
-    network: Any
+    network: PyTree
     visited: Mapping[str, np.ndarray]
     truth: Truth | None
     summary_table: pd.DataFrame
@@ -54,7 +56,7 @@ class Result:
         """Can these results be used? `verdict` says why not, and what to do."""
         return self.verdict.converged
 
-    def closure(self, *x: Any) -> Any:
+    def closure(self, *x: ArrayLike) -> np.ndarray | float:
         """The law at these inputs; numbers or arrays."""
         if len(self.closures) != 1:
             names = ", ".join(self.closures) or "none"
@@ -71,8 +73,8 @@ class Result:
     def export_closure(self, path: str | Path, name: str | None = None, *, overwrite: bool = False) -> Path:
         """Write a learned law for use elsewhere: .py (needs NumPy alone), .c (C99) or .csv (the table)."""
         law = choose(self.closures, name)
-        about: dict[str, Any] = {"problem": self.problem.name, "converged": self.converged}
-        return export_law(law, path, lambda: self.closure_table(law.name), overwrite=overwrite, **about)
+        table = partial(self.closure_table, law.name)
+        return export_law(law, path, table, problem=self.problem.name, converged=self.converged, overwrite=overwrite)
 
     def summary(self) -> pd.DataFrame:
         """Every number inferred, the population first: mean, sd, 95 % interval, R-hat and effective sample sizes.
@@ -99,9 +101,9 @@ class Result:
     @cached_property
     def fleet(self) -> Fleet:
         """All that predictions need; `closura.load` gives the same from a run folder."""
-        return fleet_of(self)
+        return Fleet(self.problem, self.data, self.tree, self.closures, notes_of(self.metrics))
 
-    def predict(self, times: Any = None, *, until: float | None = None) -> pd.DataFrame:
+    def predict(self, times: object = None, *, until: float | None = None) -> pd.DataFrame:
         """Posterior draws pushed through the solver: a row for every system, place and quantity, with mean, sd and 95 % interval
         of the quantity, and the 95 % interval of a new measurement of it.
 
@@ -109,7 +111,7 @@ class Result:
         """
         return self.fleet.predict(times, until=until)
 
-    def newcomer(self, table: Any, *, until: float | None = None, inputs: Any = None) -> Newcomers:
+    def newcomer(self, table: object, *, until: float | None = None, inputs: object = None) -> Newcomers:
         """Systems that were not in the fit, from their own few data (whatever `closura.read_table` takes): parameters, forecast,
         and whether they belong to the fleet at all. Population and law stay what they are."""
         return self.fleet.newcomer(table, until=until, inputs=inputs)

@@ -1,40 +1,30 @@
 """Kernels that compose, preconditioners, convergence."""
 
-from ._blocks import Blocks as Blocks
-from ._blocks import JointBlock as JointBlock
-from ._blocks import SharedBlock as SharedBlock
-from ._blocks import SystemBlocks as SystemBlocks
-from ._convergence import ESS_LEAST as ESS_LEAST
-from ._convergence import RHAT_LIMIT as RHAT_LIMIT
-from ._convergence import Convergence as Convergence
-from ._convergence import Worst as Worst
-from ._convergence import convergence as convergence
+from ._blocks import JointBlock as JointBlock, SharedBlock as SharedBlock, SystemBlocks as SystemBlocks
+from ._convergence import (
+    ESS_LEAST as ESS_LEAST,
+    RHAT_LIMIT as RHAT_LIMIT,
+    Convergence as Convergence,
+    convergence as convergence,
+)
 from ._differential_evolution import DifferentialEvolution as DifferentialEvolution
-from ._gibbs import NoiseGibbs as NoiseGibbs
-from ._gibbs import PopulationGibbs as PopulationGibbs
-from ._kernel import Kernel as Kernel
-from ._kernel import Tuning as Tuning
-from ._kernel import init_all as init_all
-from ._kernel import missing_moves as missing_moves
-from ._kernel import sweep as sweep
-from ._mala import STEP_BOUNDS as STEP_BOUNDS
-from ._mala import Mala as Mala
-from ._mala import MalaTuning as MalaTuning
+from ._gibbs import NoiseGibbs as NoiseGibbs, PopulationGibbs as PopulationGibbs
+from ._kernel import Kernel as Kernel, Tuning as Tuning, init_all as init_all, sweep as sweep
+from ._mala import Mala as Mala, MalaTuning as MalaTuning
 from ._multi_try import MultiTry as MultiTry
-from ._names import labels_of as labels_of
-from ._names import named_draws as named_draws
+from ._names import labels_of as labels_of, named_draws as named_draws
 from ._posterior import Posterior as Posterior
-from ._posterior import Target as Target
-from ._preconditioner import cholesky as cholesky
-from ._preconditioner import ensemble_covariance as ensemble_covariance
+from ._preconditioner import cholesky as cholesky, ensemble_covariance as ensemble_covariance
 from ._resample import Resample as Resample
-from ._state import DEPENDS_ON as DEPENDS_ON
-from ._state import Cache as Cache
-from ._state import Chains as Chains
-from ._state import GroupKeys as GroupKeys
-from ._state import Info as Info
-from ._state import choose as choose
-from ._state import choose_fields as choose_fields
-from ._state import per_group as per_group
-from ._state import split_keys as split_keys
+from ._state import (
+    DEPENDS_ON as DEPENDS_ON,
+    Cache as Cache,
+    Chains as Chains,
+    GroupKeys as GroupKeys,
+    Info as Info,
+    choose_fields as choose_fields,
+    per_group as per_group,
+    split_keys as split_keys,
+    uniforms_by_group as uniforms_by_group,
+)
 from ._stored_draw import StoredDraw as StoredDraw

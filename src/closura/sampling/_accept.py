@@ -1,19 +1,19 @@
-"""Accepting and rejecting, in one stage or two; and ensembles whose halves take turns."""
+"""Accepting and rejecting, in one stage or two; choosing one of several; and ensembles whose halves take turns."""
 
 from collections.abc import Callable
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Bool, Float, PRNGKeyArray, Shaped
+from jaxtyping import Array, Bool, Float, PyTree, Shaped
 
-from ..population import normal, uniforms
+from ..population import normal
 from ._posterior import Target
-from ._state import Chains, GroupKeys, Info
+from ._state import Chains, GroupKeys, Info, choose, uniforms_by_group
 
 Reduce = Callable[[Float[Array, "group chain system"]], Float[Array, "group chain block"]]
-Tree = TypeVar("Tree")
+Bid = tuple[dict[str, PyTree], Float[Array, "group chain system"]]  # fields of the chains' state, and what they bid
 
 
 class Randomness(NamedTuple):
@@ -26,12 +26,8 @@ class Randomness(NamedTuple):
 
 def randomness(keys: GroupKeys, shape: tuple[int, ...], made: Callable[[Array], Array] = normal) -> Randomness:
     """Of shape (group, chain, block, direction); `made` turns uniform numbers into those of the proposal."""
-
-    def one_group(key: PRNGKeyArray) -> Randomness:
-        step, first, second = uniforms(key, shape[1:], shape[1:3], shape[1:3])
-        return Randomness(made(step), jnp.log(first), jnp.log(second))
-
-    return jax.vmap(one_group)(keys)
+    step, first, second = uniforms_by_group(keys, shape[1:], shape[1:3], shape[1:3])
+    return Randomness(made(step), jnp.log(first), jnp.log(second))
 
 
 def is_finite(value: Array, gradient: Array) -> Bool[Array, "group chain block"]:
@@ -65,6 +61,22 @@ def decide(
         second = jnp.where(accept, jnp.exp(jnp.minimum(0.0, again)), jnp.nan)
         accept = accept & (random.log_uniform_second < again)
     return accept, Info(jnp.exp(jnp.minimum(0.0, log_ratio)), finite, second)
+
+
+def bid(log_weight: Array, uniform: Array) -> Array:
+    """Gumbel numbers about the log weights: the largest of several is one chosen in proportion to the weights."""
+    return jnp.where(jnp.isfinite(log_weight), log_weight, -jnp.inf) - jnp.log(-jnp.log(uniform))
+
+
+def highest_bid(first: Bid, candidate: Callable[[Array], Bid], count: int) -> dict[str, PyTree]:
+    """The fields with the highest bid, of every system: those of `first`, or of a candidate number 1 to `count`."""
+
+    def one(best: Bid, number: Array) -> tuple[Bid, None]:
+        fields, found = candidate(number)
+        better = found > best[1]
+        return (choose(better, fields, best[0]), jnp.where(better, found, best[1])), None
+
+    return lax.scan(one, first, jnp.arange(1, 1 + count))[0][0]
 
 
 def by_halves(

@@ -2,9 +2,10 @@
 
 import abc
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, TypeVar
+from typing import ClassVar, TypeVar
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
@@ -62,29 +63,16 @@ def sweep(
     rate: Float[Array, ""] | float = 0.0,
 ) -> tuple[Chains, dict[str, Tuning], Info]:
     """Run every kernel once, in the order of the list; returns what they told of all blocks, side by side."""
-    after, told = dict(tuning), []
+    after, none = dict(tuning), jnp.zeros((*chains.theta.shape[:2], 0))
+    told = [Info(none, none.astype(bool), none)]
     for kernel, own in zip(kernels, split_keys(keys, len(kernels))):
         chains, info = kernel.step(own, chains, tuning[kernel.name], posterior)
         after[kernel.name] = kernel.adapt(tuning[kernel.name], info, rate)
         if isinstance(info, Info):
             told.append(info)
-    return chains, after, _side_by_side(told, chains)
-
-
-def _side_by_side(infos: Sequence[Info], chains: Chains) -> Info:
-    if not infos:
-        none = jnp.zeros((*chains.theta.shape[:2], 0))
-        return Info(none, none.astype(bool), none)
-    return Info(*(jnp.concatenate(parts, axis=2) for parts in zip(*infos)))
+    return chains, after, jax.tree.map(lambda *blocks: jnp.concatenate(blocks, axis=2), *told)
 
 
 def init_all(kernels: Sequence[Kernel], chains: Chains) -> dict[str, Tuning]:
     """First tuning of every kernel, by its name."""
     return {kernel.name: kernel.init(chains) for kernel in kernels}
-
-
-def missing_moves(kernels: Sequence[Any], chains: Chains) -> list[str]:
-    """Fields of the chains' state that nothing in a list of kernels would ever move."""
-    moved = {field for kernel in kernels for field in kernel.moves}
-    needed = {"theta": True, "phi": bool(chains.phi), "log_sigma": chains.log_sigma is not None}
-    return [field for field, there in needed.items() if there and field not in moved]

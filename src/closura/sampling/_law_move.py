@@ -132,7 +132,7 @@ class LawSize(Kernel):
         for number, name in enumerate(_weights(chains)):
             frame = posterior.ranges[name]
 
-            def draw(uniform: Array, law, frame=frame) -> Array:  # noqa: ANN001
+            def draw(uniform: Array, law, frame=frame) -> Array:
                 def log_density(log_size: Array) -> Array:
                     return eqx.tree_at(lambda l: l.log_size, law, log_size).log_prior(frame, None)
 

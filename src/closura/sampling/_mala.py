@@ -63,12 +63,11 @@ class Mala(Kernel):
     def init(self, chains: Chains) -> MalaTuning:
         position = self.blocks.split(chains)
         log_step = jnp.full((position.shape[0], position.shape[2]), np.log(self.step_size), position.dtype)
-        return MalaTuning(log_step, self.blocks.preconditioner.identity(position))
+        return MalaTuning(log_step, self.blocks.identity(position))
 
     def step(self, keys: GroupKeys, chains: Chains, tuning: MalaTuning, posterior: Target) -> tuple[Chains, Info]:
-        preconditioner = self.blocks.preconditioner
         position = self.blocks.split(chains)
-        random = randomness(keys, (*position.shape[:3], preconditioner.directions(position.shape[-1])))
+        random = randomness(keys, (*position.shape[:3], tuning.factor.shape[-1]))
 
         def move(random: Randomness, moving: Chains, factor: Array) -> tuple[Chains, Info]:
             return self._move(random, moving, MalaTuning(tuning.log_step, factor), posterior)
@@ -76,9 +75,9 @@ class Mala(Kernel):
         if self.covariance in ("frozen", None):
             return move(random, chains, tuning.factor)
         if self.covariance == "self":
-            return move(random, chains, preconditioner.factor(position, shrink=False))
+            return move(random, chains, self.blocks.factor(position, shrink=False))
         return by_halves(
-            lambda random, moving, still: move(random, moving, preconditioner.factor(self.blocks.split(still))),
+            lambda random, moving, still: move(random, moving, self.blocks.factor(self.blocks.split(still))),
             random,
             chains,
         )
@@ -108,7 +107,7 @@ class Mala(Kernel):
         if self.covariance is None:
             return tuning
         position = self.blocks.split(draws)
-        return tuning._replace(factor=self.blocks.preconditioner.factor(position, self.shrink))
+        return tuning._replace(factor=self.blocks.factor(position, self.shrink))
 
     def frozen(self) -> "Mala":
         return self if self.covariance is None else dataclasses.replace(self, covariance="frozen")

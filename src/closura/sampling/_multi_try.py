@@ -4,14 +4,13 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
-from jaxtyping import Array, PRNGKeyArray, PyTree
+from jaxtyping import Array
 
-from ..population import normal, uniforms
-from ._accept import decide, is_finite, randomness
+from ..population import normal
+from ._accept import Bid, bid, decide, highest_bid, is_finite, randomness
 from ._kernel import Kernel, Tuning
 from ._posterior import Target
-from ._state import Chains, GroupKeys, Info, choose, choose_fields, per_group
+from ._state import Chains, GroupKeys, Info, choose_fields, per_group, uniforms_by_group
 
 
 class MultiTry(Kernel):
@@ -29,40 +28,23 @@ class MultiTry(Kernel):
     leap = True
 
     def step(self, keys: GroupKeys, chains: Chains, tuning: Tuning, posterior: Target) -> tuple[Chains, Info]:
-        own = randomness(keys, chains.theta.shape)
+        own, shape = randomness(keys, chains.theta.shape), chains.theta.shape[1:]
         members = jax.vmap(jax.vmap(posterior.population.members))
 
-        def bid(loglik: Array, uniform: Array) -> Array:
-            """The largest of these (Gumbel's) is one chosen in proportion to the likelihoods."""
-            tempered = posterior.temperature * loglik
-            return jnp.where(jnp.isnan(tempered), -jnp.inf, tempered) - jnp.log(-jnp.log(uniform))
-
-        def one(best: tuple[dict[str, PyTree], Array], number: Array) -> tuple[tuple[dict[str, PyTree], Array], None]:
-            place, which, tie = _draws(per_group(keys, number), chains.theta.shape)
-            fresh = members(chains.phi, place, which)
+        def fresh_members(number: Array) -> Bid:
+            place, which, tie = uniforms_by_group(per_group(keys, number), shape, shape[:2], shape[:2])
+            fresh = members(chains.phi, normal(place), which)
             if self.shared is not None:
                 fresh["theta"] = jnp.where(np.array(self.shared), chains.theta, fresh["theta"])
-            found = bid(posterior.loglik_at(chains._replace(**fresh)), tie)
-            better = found > best[1]
-            return (choose(better, fresh, best[0]), jnp.where(better, found, best[1])), None
+            return fresh, bid(posterior.temperature * posterior.loglik_at(chains._replace(**fresh)), tie)
 
-        here = bid(posterior.loglik_and_grad(chains)[0], jnp.exp(own.log_uniform))
+        here = bid(posterior.temperature * posterior.loglik_and_grad(chains)[0], jnp.exp(own.log_uniform))
         moved = jax.eval_shape(members, chains.phi, chains.theta, here)
         start = {field: getattr(chains, field) for field in moved}
-        (fields, _), _ = lax.scan(one, (start, here), jnp.arange(1, 1 + self.tries))
+        fields = highest_bid((start, here), fresh_members, self.tries)
         chosen = posterior.refresh(chains._replace(**fields))
         value, gradient = posterior.loglik_and_grad(chosen)
         # The choice was the first stage: what is left to decide is whether it can be evaluated, and the second.
         certain = own._replace(log_uniform=jnp.full_like(value, -jnp.inf))
         accept, info = decide(certain, posterior, chains, chosen, jnp.zeros_like(value), is_finite(value, gradient))
         return choose_fields(accept, chosen, chains, (*fields, "cache")), info
-
-
-def _draws(keys: GroupKeys, shape: tuple[int, ...]) -> tuple[Array, Array, Array]:
-    """Of each system standard normal numbers, and two uniform ones."""
-
-    def one_group(key: PRNGKeyArray) -> tuple[Array, Array, Array]:
-        place, which, tie = uniforms(key, shape[1:], shape[1:3], shape[1:3])
-        return normal(place), which, tie
-
-    return jax.vmap(one_group)(keys)

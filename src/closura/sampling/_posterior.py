@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from ..forward import Likelihood, NoisePrior
-from ..laws import Range, prepare
+from ..laws import Range, over_draws, prepare
 from ..population import Population
 from ._state import Cache, Chains
 
@@ -83,14 +83,14 @@ class Posterior(eqx.Module):
         return chains._replace(cache=Cache(stats, exact))
 
     def loglik_and_grad(self, chains: Chains) -> tuple[Value, Gradient]:
-        return _scaled(self.likelihood.loglik_and_grad, chains.cache.stats, chains.log_sigma)
+        return jax.vmap(self.likelihood.loglik_and_grad)(chains.cache.stats, chains.log_sigma)
 
     def exact_loglik(self, chains: Chains) -> Value:
-        return _scaled(self.exact.loglik, chains.cache.exact, chains.log_sigma)
+        return jax.vmap(self.exact.loglik)(chains.cache.exact, chains.log_sigma)
 
     def loglik_at(self, chains: Chains) -> Value:
         values = self._over_chains(self.likelihood.values, self.context, chains)
-        return _scaled(self.likelihood.loglik, values, chains.log_sigma)
+        return jax.vmap(self.likelihood.loglik)(values, chains.log_sigma)
 
     def log_prior(self, chains: Chains) -> tuple[Value, Gradient]:
         return jax.vmap(jax.vmap(self.population.log_prior))(chains.theta, chains.phi)
@@ -109,28 +109,11 @@ class Posterior(eqx.Module):
 
     def _over_chains(self, function: Callable[..., PyTree], context: PyTree, chains: Chains) -> PyTree:
         """Of (chain, system, parameter), for chains of all groups at once."""
-        theta = chains.theta
+        theta, axes = chains.theta, 0
         flat = theta.reshape(-1, *theta.shape[2:])
-        axes = 0
         if chains.law:  # of every chain, or of every system of every chain
-            context, axes = self._own_laws(context, chains)
+            own = jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), chains.law)
+            shared = {name: law for name, law in context.items() if name not in own}
+            context, axes = over_draws(shared, prepare(own, self.ranges, self.law_axes), self.law_axes)
         found = function(flat, context, axes)
         return jax.tree.map(lambda a: a.reshape(*theta.shape[:2], *a.shape[1:]), found)
-
-    def _own_laws(self, context: PyTree, chains: Chains) -> tuple[PyTree, int]:
-        """What the solver needs beside theta, with laws of each chain in it; and how many axes these laws have in front."""
-        groups, count, systems = chains.theta.shape[:3]
-        axes = self.law_axes
-        lead = (groups * count, systems)[:axes]
-        own = jax.tree.map(lambda a: a.reshape(*lead, *a.shape[1 + axes :]), chains.law)
-        ready: Callable[..., PyTree] = lambda laws: prepare(laws, self.ranges)  # noqa: E731
-        for _ in range(axes):
-            ready = jax.vmap(ready)
-        same = {name: law for name, law in context.items() if name not in own}
-        everyone = jax.tree.map(lambda a: jnp.broadcast_to(a, (*lead, *jnp.shape(a))), same)
-        return everyone | ready(own), axes
-
-
-def _scaled(weigh: Callable[..., PyTree], stats: PyTree, log_sigma: PyTree) -> PyTree:
-    """Of stored statistics, at the size of the noise each chain holds true."""
-    return stats if log_sigma is None else jax.vmap(weigh)(stats, log_sigma)

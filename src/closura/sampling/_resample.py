@@ -7,10 +7,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from ..population import Empirical, uniforms
+from ..population import Empirical
 from ._kernel import Kernel
 from ._posterior import Target
-from ._state import Chains, GroupKeys
+from ._state import Chains, GroupKeys, uniforms_by_group
 
 
 class Annealing(NamedTuple):
@@ -44,7 +44,7 @@ class Resample(Kernel):
         log_prior = jax.vmap(jax.vmap(earlier.log_prior))(chains.theta, chains.phi)[0]
         gain = (posterior.temperature - before) * loglik + posterior.log_prior(chains)[0] - log_prior
         gain = jnp.where(jnp.isfinite(loglik), gain, -jnp.inf)
-        (start,) = jax.vmap(lambda key: uniforms(key, gain.shape[2:]))(keys)
+        (start,) = uniforms_by_group(keys, gain.shape[2:])
         chosen = _systematic(gain, start)
         still = (posterior.temperature == before) & (population.weight == tuning.prior_weight[0])
         chosen = jnp.where(still, jnp.arange(gain.shape[1])[:, None], chosen)

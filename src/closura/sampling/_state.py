@@ -1,13 +1,16 @@
 """What the chains hold, as one immutable PyTree. Every array has the group axis first, then the chain axis."""
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key, PyTree
 
+from ..population import uniforms
+
 GroupKeys = Key[Array, " group"]
+Tree = TypeVar("Tree")
 
 
 class Cache(NamedTuple):
@@ -58,7 +61,12 @@ def split_keys(keys: GroupKeys, count: int) -> list[GroupKeys]:
     return list(jnp.moveaxis(jax.vmap(lambda key: jax.random.split(key, count))(keys), 1, 0))
 
 
-def choose(accept: Bool[Array, "group chain *system"], new: Any, old: Any) -> Any:
+def uniforms_by_group(keys: GroupKeys, *shapes: tuple[int, ...]) -> list[Array]:
+    """Uniform numbers of each shape, with the group axis in front."""
+    return jax.vmap(lambda key: uniforms(key, *shapes))(keys)
+
+
+def choose(accept: Bool[Array, "group chain *system"], new: Tree, old: Tree) -> Tree:
     """`new` where accepted, of trees whose leaves begin with the axes of `accept`."""
 
     def one(a: Array, b: Array) -> Array:

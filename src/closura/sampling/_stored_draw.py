@@ -2,14 +2,13 @@
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
-from jax import lax
-from jaxtyping import Array, PRNGKeyArray, PyTree
+from jaxtyping import Array
 
-from ..population import Empirical, uniforms
+from ..population import Empirical
+from ._accept import Bid, bid, highest_bid
 from ._kernel import Kernel, Tuning
 from ._posterior import Target
-from ._state import Chains, GroupKeys, choose, per_group
+from ._state import Chains, GroupKeys, per_group, uniforms_by_group
 
 
 class StoredDraw(Kernel):
@@ -26,33 +25,21 @@ class StoredDraw(Kernel):
     moves = ("phi", "log_sigma", "law")
 
     def step(self, keys: GroupKeys, chains: Chains, tuning: Tuning, posterior: Target) -> tuple[Chains, None]:
-        population, shape = posterior.population, chains.theta.shape[:3]
+        population, shape = posterior.population, chains.theta.shape[1:3]
         assert isinstance(population, Empirical), "which draw a system goes with is asked of stored draws"
         given = jax.vmap(jax.vmap(population.given))
 
-        def bid(state: Chains, tie: Array) -> Array:
-            """The largest of these (Gumbel's) is one chosen in proportion to the weights."""
+        def weight(state: Chains) -> Array:
             loglik = posterior.loglik_at(state) if chains.law else posterior.loglik_and_grad(state)[0]
-            weight = posterior.temperature * loglik + posterior.log_prior(state)[0]
-            # The current one, which comes first, if none can be told from another.
-            return jnp.where(jnp.isfinite(weight), weight, -jnp.inf) - jnp.log(-jnp.log(tie))
+            return posterior.temperature * loglik + posterior.log_prior(state)[0]
 
-        def one(best: tuple[dict[str, PyTree], Array], number: Array) -> tuple[tuple[dict[str, PyTree], Array], None]:
-            which, tie = _uniforms(per_group(keys, number), shape)
+        def stored(number: Array) -> Bid:
+            which, tie = uniforms_by_group(per_group(keys, number), shape, shape)
             fields = given(population.index(which))
-            found = bid(chains._replace(**fields), tie)
-            better = found > best[1]
-            return (choose(better, fields, best[0]), jnp.where(better, found, best[1])), None
+            return fields, bid(weight(chains._replace(**fields)), tie)
 
-        start = {field: getattr(chains, field) for field in jax.eval_shape(given, chains.phi)}
-        first = bid(chains, _uniforms(keys, shape)[1])
-        (fields, _), _ = lax.scan(one, (start, first), jnp.arange(1, 1 + self.candidates))
-        chains = chains._replace(**fields)
-        return posterior.refresh(chains) if chains.law else chains, None
-
-
-def _uniforms(keys: GroupKeys, shape: tuple[int, ...]) -> list[Array]:
-    def one_group(key: PRNGKeyArray) -> list[Array]:
-        return uniforms(key, shape[1:], shape[1:])
-
-    return jax.vmap(one_group)(keys)
+        # The current one comes first, and stays if none can be told from another.
+        current = {field: getattr(chains, field) for field in jax.eval_shape(given, chains.phi)}
+        _, tie = uniforms_by_group(keys, shape, shape)
+        moved = chains._replace(**highest_bid((current, bid(weight(chains), tie)), stored, self.candidates))
+        return posterior.refresh(moved) if chains.law else moved, None

@@ -5,12 +5,14 @@ matplotlib takes a while to load; a fit does not wait for it.
 
 from pathlib import Path
 
-from ._forecast_view import Forecast as Forecast
-from ._view import ClosureView as ClosureView
-from ._view import ResidualView as ResidualView
-from ._view import TraceView as TraceView
-from ._view import View as View
-from ._view import evenly as evenly
+from ._view import (
+    ClosureView as ClosureView,
+    Forecast as Forecast,
+    ResidualView as ResidualView,
+    TraceView as TraceView,
+    View as View,
+    evenly as evenly,
+)
 
 FIGURE_NAMES = ("population", "fit", "checks", "closure", "traces", "hyper_traces", "posteriors")
 

@@ -15,11 +15,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.ticker import MaxNLocator
 
-from ._checks import draw_residuals
 from ._fields import draw_fields
-from ._view import ClosureView, View, counted, evenly, label, normal_density
+from ._view import ClosureView, ResidualView, View, counted, evenly, label, normal_density
 
 BLUE, ORANGE, BLACK, GREY, GREEN = "#0065A8", "#E8760C", "#111111", "#E6E6E6", "#00A36C"
+RED, BAND = "#B3001B", "#D9D9D9"
 GROUPS = (BLUE, "#C65F9C", "#009E73", "#56B4E9", "#7A5195", "#8C8C3A", "#3F3F3F", "#A0522D")
 STYLE: Any = {
     **dict.fromkeys(("text.usetex", "axes.spines.top", "axes.spines.right", "legend.frameon"), False),
@@ -33,8 +33,21 @@ NO_POPULATION = "Systems, each on its own (no population was inferred)"
 Draw = Callable[[View], Figure]
 Column = tuple[str, np.ndarray, np.ndarray | None]  # title, draws (chain, draw, parameter), truth (parameter,)
 
+FIGURES: dict[str, tuple[Draw, str]] = {}  # in the order of the report, with their captions
 
-@matplotlib.rc_context(STYLE)
+
+def _shows(caption: str) -> Callable[[Draw], Draw]:
+    """Make a function one of the figures, drawn in the style of all."""
+
+    def add(draw: Draw) -> Draw:
+        styled: Draw = matplotlib.rc_context(STYLE)(draw)
+        FIGURES[draw.__name__] = styled, caption
+        return styled
+
+    return add
+
+
+@_shows("How the systems spread: all together above, each system's estimate beneath.")
 def population(view: View) -> Figure:
     """Per parameter: the population density above, every system's estimate, sorted, beneath."""
     columns = min(len(view.parameters), 3)
@@ -55,7 +68,7 @@ def population(view: View) -> Figure:
     return figure
 
 
-@matplotlib.rc_context(STYLE)
+@_shows("Data and fit, for systems spread over the fleet: bands (or the last column) show how far it may be off.")
 def fit(view: View) -> Figure:
     """Observations and fit of a few systems spread over the fleet: curves over time, or fields."""
     if len(view.axes) > 1:
@@ -90,7 +103,9 @@ def _fields(view: View) -> Figure:
     return figure
 
 
-@matplotlib.rc_context(STYLE)
+@_shows(
+    "Do the residuals scatter like noise? A running mean should stay in its grey band, and so should the quantiles."
+)
 def checks(view: View) -> Figure:
     """Standardised residuals along time and by their quantiles, a row a quantity (at most four)."""
     if not view.residuals:
@@ -98,12 +113,15 @@ def checks(view: View) -> Figure:
     shown = [view.residuals[i] for i in evenly(len(view.residuals), 4)]
     said = f" ({counted(len(shown), len(view.residuals), 'quantity')})" if len(view.residuals) > 1 else ""
     figure = _figure(3.3 * len(shown) + 0.8, f"Residuals of all systems{said}")
-    draw_residuals(figure, shown, view.residual_label)
+    panels = figure.subplots(len(shown), 2, squeeze=False, width_ratios=[2.1, 1])
+    for (along, quantiles), residuals in zip(panels, shown):
+        _residuals_along(along, residuals, view.residual_label)
+        _residual_quantiles(quantiles, residuals)
     _legend(figure, figure.axes, loc="outside lower center", ncols=3)
     return figure
 
 
-@matplotlib.rc_context(STYLE)
+@_shows("The shared law. Where it is grey no system went: the law is extrapolated there.")
 def closure(view: View) -> Figure:
     """Each closure, above the density of the inputs that the systems visited."""
     if not view.closures:
@@ -117,24 +135,7 @@ def closure(view: View) -> Figure:
     return figure
 
 
-@matplotlib.rc_context(STYLE)
-def traces(view: View) -> Figure:
-    """Kept draws of theta for a few systems: one row per parameter, one column per system."""
-    truth = np.full(view.theta.shape[2:], np.nan) if view.truth_theta is None else view.truth_theta
-    columns = [(view.systems[one], view.theta[:, :, one], truth[one]) for one in view.spread(3)]
-    return _trace_figure("Draws of single systems", view, columns)
-
-
-@matplotlib.rc_context(STYLE)
-def hyper_traces(view: View) -> Figure:
-    """Kept draws of the population's mean and variance, one row per parameter."""
-    if view.mu is None or view.tau is None:
-        return _figure(1.2, NO_POPULATION)
-    columns = [("mean μ", view.mu, view.truth_mu), ("variance τ", view.tau, view.truth_tau)]
-    return _trace_figure("Draws of the population", view, columns)
-
-
-@matplotlib.rc_context(STYLE)
+@_shows("Parameters of each system: mean, 50 % and 95 % interval.")
 def posteriors(view: View) -> Figure:
     """Forest plot: mean, 50 % and 95 % interval of every system (at most the first 40), per parameter."""
     order = np.arange(min(len(view.systems), 40))[::-1]
@@ -153,6 +154,23 @@ def posteriors(view: View) -> Figure:
         _physical_axis(axes, view, index)
     _legend(figure, figure.axes, loc="outside lower center", ncols=4)
     return figure
+
+
+@_shows("Draws of the population. Chains that agree overlap and do not drift.")
+def hyper_traces(view: View) -> Figure:
+    """Kept draws of the population's mean and variance, one row per parameter."""
+    if view.mu is None or view.tau is None:
+        return _figure(1.2, NO_POPULATION)
+    columns = [("mean μ", view.mu, view.truth_mu), ("variance τ", view.tau, view.truth_tau)]
+    return _trace_figure("Draws of the population", view, columns)
+
+
+@_shows("Draws of single systems. Chains that agree overlap and do not drift.")
+def traces(view: View) -> Figure:
+    """Kept draws of theta for a few systems: one row per parameter, one column per system."""
+    truth = np.full(view.theta.shape[2:], np.nan) if view.truth_theta is None else view.truth_theta
+    columns = [(view.systems[one], view.theta[:, :, one], truth[one]) for one in view.spread(3)]
+    return _trace_figure("Draws of single systems", view, columns)
 
 
 def _density(axes: Axes, view: View, index: int) -> None:
@@ -187,8 +205,8 @@ def _intervals(axes: Axes, view: View, index: int, order: np.ndarray) -> None:
         axes.hlines(y, left, right, BLUE, linewidth=3, label="50 % interval")
         axes.hlines(y, low, high, BLUE, alpha=0.45, linewidth=1.3, label="95 % interval")
     if view.truth_theta is not None:
-        mark: Any = {"marker": ".", "markersize": 2} if many else {"marker": "|", "markersize": 9}
-        axes.plot(view.truth_theta[order, index], y, color=BLACK, linestyle="", label="true value", **mark)
+        mark, size = (".", 2) if many else ("|", 9)
+        axes.plot(view.truth_theta[order, index], y, mark, color=BLACK, markersize=size, label="true value")
     axes.tick_params(axis="y", length=0)
 
 
@@ -201,9 +219,8 @@ def _physical_axis(axes: Axes, view: View, index: int) -> None:
 
 
 def _trajectory(axes: Axes, view: View, system: int, quantity: int) -> None:
-    table, times = view.observations, view.grid[:, 0]
+    mine, times = view.seen(system, quantity), view.grid[:, 0]
     mark = "s" if times.size == 1 else ""
-    mine = table[(table["system"] == view.systems[system]) & (table["quantity"] == view.quantities[quantity])]
     low, mean, high = (part[system, quantity] for part in (view.fit_low, view.fit_mean, view.fit_high))
     axes.plot(times, mean, color=BLUE, marker=mark, linewidth=1.6, label="fit")
     edge = 5 if times.size == 1 else 0  # a band over one time is a bar
@@ -213,9 +230,32 @@ def _trajectory(axes: Axes, view: View, system: int, quantity: int) -> None:
         axes.plot(times, said, color=GREEN, linestyle=":", marker=mark, linewidth=2.0, label="surrogate")
     if view.truth_fit is not None:
         axes.plot(times, view.truth_fit[system, quantity], marker=mark, **TRUTH)
-    dots: dict[str, Any] = {"fmt": "o", "color": ORANGE, "markersize": 3.5, "elinewidth": 1, "zorder": 3}
-    bars = np.stack([mine["value"] - mine["low"], mine["high"] - mine["value"]])
-    axes.errorbar(mine[view.axes[0]], mine["value"], bars, label=view.bar_label, **dots)
+    x, y = mine[view.axes[0]], mine["value"]
+    bars = np.stack([y - mine["low"], mine["high"] - y])
+    axes.errorbar(x, y, bars, fmt="o", color=ORANGE, markersize=3.5, elinewidth=1, zorder=3, label=view.bar_label)
+
+
+def _residuals_along(axes: Axes, view: ResidualView, what: str) -> None:
+    size, alpha = (2, 0.35) if view.x.size > 400 else (3.5, 0.7)
+    kinds = ((~view.odd, ORANGE, "residual"), (view.odd, RED, "residual of a system that stands out"))
+    for kept, colour, said in kinds:
+        if kept.any():
+            axes.plot(view.x[kept], view.residual[kept], "o", color=colour, markersize=size, alpha=alpha, label=said)
+    for side in (-1.96, 1.96):
+        axes.axhline(side, color="black", linestyle=":", linewidth=0.9, label="noise alone: 95 % of residuals")
+    if np.unique(view.run_x).size >= 3:
+        said = "noise alone: 95 % of running means"
+        axes.fill_between(view.run_x, -view.run_band, view.run_band, color=BAND, linewidth=0, zorder=0, label=said)
+        axes.plot(view.run_x, view.run_mean, color=BLUE, linewidth=2.0, label="running mean")
+    reach = max(3.0, 1.08 * float(np.abs(view.residual).max(initial=0)))
+    axes.set(xlabel=label(view.along), ylabel=f"{label(view.quantity, 18)}, {what}", ylim=(-reach, reach))
+
+
+def _residual_quantiles(axes: Axes, view: ResidualView) -> None:
+    axes.fill_between(view.expected, view.low, view.high, color=BAND, linewidth=0, zorder=0)
+    axes.plot(view.expected, view.expected, color="black", linestyle=":", linewidth=0.9)
+    axes.plot(view.expected, view.ordered, color=BLUE, linewidth=2.0, marker="o" if view.expected.size == 1 else "")
+    axes.set(xlabel="quantile expected (95 % band grey)", ylabel="quantile of residuals")
 
 
 def _closure_line(cell: SubFigure, one: ClosureView) -> None:
@@ -280,10 +320,10 @@ def _trace_figure(title: str, view: View, columns: Sequence[Column]) -> Figure:
 
 def _trace(axes: Axes, draws: np.ndarray, groups: np.ndarray, truth: float | None) -> None:
     steps = evenly(draws.shape[1], 400)
-    style: dict[str, Any] = {"marker": "o" if steps.size == 1 else "", "linewidth": 0.6, "alpha": 0.8}
+    mark = "o" if steps.size == 1 else ""
     for chain, group in zip(draws, groups):
-        colour = GROUPS[int(group) % len(GROUPS)]
-        axes.plot(steps + 1, chain[steps], color=colour, label=f"chain group {group}", **style)
+        colour, said = GROUPS[int(group) % len(GROUPS)], f"chain group {group}"
+        axes.plot(steps + 1, chain[steps], color=colour, marker=mark, linewidth=0.6, alpha=0.8, label=said)
     if truth is not None and np.isfinite(truth):
         axes.axhline(truth, **TRUTH)
     axes.margins(x=0 if steps.size > 1 else 0.05)
@@ -304,31 +344,12 @@ def _legend(owner: Figure | Axes, panels: Iterable[Axes], **where: Any) -> None:
         line.set(linewidth=max(line.get_linewidth(), 1.3), markersize=max(line.get_markersize(), 4))
 
 
-FIGURES: dict[str, tuple[Draw, str]] = {
-    "population": (population, "How the systems spread: all together above, each system's estimate beneath."),
-    "fit": (
-        fit,
-        "Data and fit, for systems spread over the fleet: bands (or the last column) show how far it may be off.",
-    ),
-    "checks": (
-        checks,
-        "Do the residuals scatter like noise? A running mean should stay in its grey band, and so should the quantiles.",
-    ),
-    "closure": (closure, "The shared law. Where it is grey no system went: the law is extrapolated there."),
-    "posteriors": (posteriors, "Parameters of each system: mean, 50 % and 95 % interval."),
-    "hyper_traces": (hyper_traces, "Draws of the population. Chains that agree overlap and do not drift."),
-    "traces": (traces, "Draws of single systems. Chains that agree overlap and do not drift."),
-}
-
-
 @matplotlib.rc_context(STYLE)
 def save_figures(view: View, folder: Path) -> dict[str, Path]:
     """Write the figures that apply to this run into `folder`; returns name -> PNG."""
-    absent = {"closure"} if not view.closures else set()
-    absent |= {"checks"} if not view.residuals else set()
-    absent |= {"hyper_traces"} if view.mu is None or view.tau is None else set()
+    shows = {"closure": view.closures, "checks": view.residuals, "hyper_traces": view.mu is not None}
     folder.mkdir(parents=True, exist_ok=True)
-    paths = {name: folder / f"{name}.png" for name in FIGURES if name not in absent}
+    paths = {name: folder / f"{name}.png" for name in FIGURES if shows.get(name, True)}
     for name, path in paths.items():
         FIGURES[name][0](view).savefig(path, dpi=130)
     return paths

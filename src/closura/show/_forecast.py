@@ -1,7 +1,6 @@
 """The picture of a forecast: data, what they lead to, and in grey what was expected before them."""
 
 from math import ceil
-from typing import Any
 
 import matplotlib
 import numpy as np
@@ -9,10 +8,9 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ._fields import draw_row
+from ._fields import band_width, draw_row
 from ._figures import BLACK, BLUE, GREY, ORANGE, STYLE, _figure, _legend
-from ._forecast_view import Forecast
-from ._view import counted, evenly, label
+from ._view import Forecast, counted, evenly, label
 
 PANELS, ROWS = 6, 4
 Spot = tuple[float, ...]  # coordinates in space, of curves over time none
@@ -21,7 +19,7 @@ Spot = tuple[float, ...]  # coordinates in space, of curves over time none
 @matplotlib.rc_context(STYLE)
 def forecast(view: Forecast) -> Figure:
     """At most six panels: systems, their quantities, and of fields in time a few places; of other fields, four rows."""
-    if not view.timed:
+    if view.axes[0] != "time":
         return _fields(view)
     panels = _panels(view)
     columns = 1 if len(panels) == 1 else 2
@@ -63,46 +61,31 @@ def _fields(view: Forecast) -> Figure:
     said = counted(len({system for system, _ in rows}), len(view.systems), "system")
     figure = _figure(2.9 * len(rows) + 0.6, f"Prediction ({said})")
     for cell, (system, quantity) in zip(np.ravel(figure.subfigures(len(rows), 1, squeeze=False)), rows):
-        after, before, mine = (
-            None if table is None else table[(table["system"] == system) & (table["quantity"] == quantity)]
-            for table in (view.after, view.before, view.observed)
-        )
-        assert after is not None
-        assert mine is not None
-        alike = [] if before is None else [("expected of any member", before["mean"].to_numpy())]
-        alike.append(("mean", after["mean"].to_numpy()))
-        width = ("width of 95 % band", (after["97.5%"] - after["2.5%"]).to_numpy())
+        after, mine = (_part(view, table, system, quantity) for table in (view.after, view.observed))
+        alike = [("mean", after["mean"].to_numpy())]
+        if view.before is not None:
+            before = _part(view, view.before, system, quantity)
+            alike.insert(0, ("expected of any member", before["mean"].to_numpy()))
+        width = band_width(after["2.5%"].to_numpy(), after["97.5%"].to_numpy())
         places = [mine[list(view.axes)].to_numpy()] * (len(alike) + 1)
-        draw_row(cell, view, alike, width, {"cmap": "magma", "vmin": 0}, places, label(quantity, 18))
+        draw_row(cell, view, alike, width, places, quantity)
         cell.suptitle(label(view.titles[view.systems.index(system)], 50), x=0.02, ha="left", fontsize=9)
     return figure
 
 
 def _curves(axes: Axes, view: Forecast, system: str, quantity: str, spot: Spot) -> None:
-    after, before, mine = (
-        None if table is None else _part(view, table, system, quantity, spot)
-        for table in (view.after, view.before, view.observed)
-    )
-    assert after is not None
-    assert mine is not None
+    after, mine = (_part(view, table, system, quantity, spot) for table in (view.after, view.observed))
     time = view.axes[0]
-    bands: dict[str, Any] = {"linewidth": 0}
-    low, high = (
-        np.nanquantile(after[f"measured {end}"].fillna(after[end]), share)
-        for end, share in (("2.5%", 0.0), ("97.5%", 1.0))
-    )
-    if before is not None:
-        said = "expected of any member before its data (95 %)"
-        axes.fill_between(before[time], before["2.5%"], before["97.5%"], color=GREY, label=said, **bands)
+    band, measured = (after["2.5%"], after["97.5%"]), (after["measured 2.5%"], after["measured 97.5%"])
+    low, high = measured[0].fillna(band[0]).min(), measured[1].fillna(band[1]).max()
+    if view.before is not None:
+        before, said = _part(view, view.before, system, quantity, spot), "expected of any member before its data (95 %)"
+        axes.fill_between(before[time], before["2.5%"], before["97.5%"], color=GREY, linewidth=0, label=said)
         low, high = min(low, before["2.5%"].min()), max(high, before["97.5%"].max())
-    measured = after["measured 2.5%"], after["measured 97.5%"]
-    axes.fill_between(after[time], *measured, color=BLUE, alpha=0.15, label="next measurement (95 %)", **bands)
-    axes.fill_between(
-        after[time], after["2.5%"], after["97.5%"], color=BLUE, alpha=0.4, label="quantity (95 %)", **bands
-    )
+    axes.fill_between(after[time], *measured, color=BLUE, alpha=0.15, linewidth=0, label="next measurement (95 %)")
+    axes.fill_between(after[time], *band, color=BLUE, alpha=0.4, linewidth=0, label="quantity (95 %)")
     axes.plot(after[time], after["mean"], color=BLUE, linewidth=1.4, label="mean")
-    style: dict[str, Any] = {"linestyle": "none", "marker": "o", "color": ORANGE, "markersize": 4, "zorder": 3}
-    axes.plot(mine[time], mine["value"], label="data", **style)
+    axes.plot(mine[time], mine["value"], "o", color=ORANGE, markersize=4, zorder=3, label="data")
     if len(mine):
         low, high = min(low, mine["value"].min()), max(high, mine["value"].max())
         axes.axvline(mine[time].max(), color=BLACK, linewidth=0.8, linestyle=":", label="last observation")
@@ -111,7 +94,8 @@ def _curves(axes: Axes, view: Forecast, system: str, quantity: str, spot: Spot) 
     axes.margins(x=0.01)
 
 
-def _part(view: Forecast, table: pd.DataFrame, system: str, quantity: str, spot: Spot) -> pd.DataFrame:
+def _part(view: Forecast, table: pd.DataFrame, system: str, quantity: str, spot: Spot = ()) -> pd.DataFrame:
+    """The rows of one system and quantity, of fields in time at one place."""
     mine = table[(table["system"] == system) & (table["quantity"] == quantity)]
     for axis, at in zip(view.axes[1:], spot):
         near = 0.5 * float(np.diff(np.unique(view.after[axis])).min(initial=np.inf))

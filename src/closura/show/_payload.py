@@ -5,11 +5,11 @@ A packed array is {at, by, of, b64}: value = at + by * code, with codes of 16 bi
 """
 
 from base64 import b64encode
-from typing import Any
 
 import matplotlib
 import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike
 
 from ._figures import BLACK, BLUE, GREEN, GREY, GROUPS, ORANGE
 from ._view import ClosureView, View, evenly, normal_density
@@ -25,20 +25,14 @@ COURSE = {
     "surrogate_loss": "surrogate loss",
     "second_stage": "share confirmed by the solver",
 }
-Json = dict[str, Any]
+Json = dict[str, object]
 
 
 def payload(view: View) -> Json:
     """Everything the page draws."""
     draws = evenly(view.theta.shape[1], _room(view.theta.shape[2] * view.theta.shape[3] * 8, DRAWS))
     return {
-        "names": {
-            "systems": list(view.systems),
-            "labels": list(view.labels),
-            "parameters": list(view.parameters),
-            "quantities": list(view.quantities),
-            "axes": list(view.axes),
-        },
+        "names": {of: list(getattr(view, of)) for of in ("systems", "labels", "parameters", "quantities", "axes")},
         "colours": COLOURS | {"groups": list(GROUPS), "maps": {n: _palette(n) for n in ("viridis", "magma", "RdBu_r")}},
         "grid": _grid(view),
         "systems": _systems(view, draws),
@@ -51,7 +45,7 @@ def payload(view: View) -> Json:
     }
 
 
-def pack(array: Any) -> Json:
+def pack(array: ArrayLike) -> Json:
     """An array of numbers as {at, by, of, b64}."""
     values = np.asarray(array, float)
     good = np.isfinite(values)
@@ -62,17 +56,10 @@ def pack(array: Any) -> Json:
     return {"at": float(low), "by": step, "of": list(values.shape), "b64": b64encode(codes.tobytes()).decode("ascii")}
 
 
-def is_tensor(view: View) -> bool:
-    """Are the solutions fields over a grid of rows and columns?"""
-    if len(view.axes) != 2 or view.shape is None or len(view.shape) != 2:
-        return False
-    return _lines(view.grid, view.shape) is not None
-
-
 def drawn(view: View) -> set[str]:
     """Names of the figures that the page draws itself."""
     names = {"population", "traces", "hyper_traces", "posteriors"}
-    names |= {"fit"} if _grid_shown(view) else set()
+    names |= {"fit"} if _sides(view) is not None else set()
     flat = (len(one.inputs) != 2 or _law_lines(one) is not None for one in view.closures)
     return names | ({"closure"} if all(flat) else set())
 
@@ -87,43 +74,47 @@ def _palette(name: str) -> list[str]:
     return [matplotlib.colors.to_hex(colour) for colour in colours]
 
 
-def _lines(grid: np.ndarray, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray] | None:
-    """Coordinates of the columns and of the rows of a grid (point, 2); None where it is bent."""
-    first, second = (part.reshape(shape) for part in grid.T)
+def _sides(view: View) -> list[np.ndarray] | None:
+    """Coordinates along each side of the grid, of a curve one; None where it has no straight rows and columns."""
+    if len(view.axes) == 1:
+        return [view.grid[:, 0]]
+    if view.shape is None or len(view.shape) != 2:
+        return None
+    first, second = (part.reshape(view.shape) for part in view.grid.T)
     straight = np.allclose(first, first[:, :1]) and np.allclose(second, second[:1])
-    return (first[:, 0], second[0]) if straight else None
+    return [first[:, 0], second[0]] if straight else None
 
 
-def _kept(view: View) -> list[np.ndarray]:
+def _kept(view: View, sides: list[np.ndarray]) -> list[np.ndarray]:
     """Which points of the grid are shown, along each of its sides."""
     each = len(view.systems) * len(view.quantities) * 5
-    if len(view.axes) == 1:
-        return [evenly(len(view.grid), _room(each, CURVE))]
-    assert view.shape is not None
-    points = _room(each, (SIDE[0] ** 2, SIDE[1] ** 2))
-    return [evenly(side, int(points**0.5)) for side in view.shape]
+    most = _room(each, CURVE) if len(sides) == 1 else int(_room(each, (SIDE[0] ** 2, SIDE[1] ** 2)) ** 0.5)
+    return [evenly(len(side), most) for side in sides]
 
 
 def _grid(view: View) -> Json:
     """Where the shown solutions live: {"kind": "curve" | "field" | "none", "at": coordinates of each side}."""
-    if len(view.axes) == 1:
-        return {"kind": "curve", "at": [pack(view.grid[_kept(view)[0], 0])]}
-    if not is_tensor(view):
+    sides = _sides(view)
+    if sides is None:
         return {"kind": "none", "at": []}
-    assert view.shape is not None
-    lines = _lines(view.grid, view.shape)
-    assert lines is not None
-    return {"kind": "field", "at": [pack(line[kept]) for line, kept in zip(lines, _kept(view))]}
+    at = [pack(side[kept]) for side, kept in zip(sides, _kept(view, sides))]
+    return {"kind": "curve" if len(sides) == 1 else "field", "at": at}
+
+
+def _thinned(view: View, sides: list[np.ndarray], part: np.ndarray) -> np.ndarray:
+    """(system, quantity, point) with the points that are shown."""
+    whole = part.reshape(*part.shape[:2], *map(len, sides))
+    shown = np.ix_(*map(range, part.shape[:2]), *_kept(view, sides))
+    return whole[shown].reshape(*part.shape[:2], -1)
 
 
 def _systems(view: View, draws: np.ndarray) -> list[Json]:
     """Of each system: fits (curve, quantity, point), observations of each quantity, thinned draws."""
+    sides, seen = _sides(view), _observations(view)
     named: dict[str, np.ndarray | None] = {"mean": view.fit_mean, "low": view.fit_low, "high": view.fit_high}
     named |= {"truth": view.truth_fit, "surrogate": view.surrogate_fit}
-    fits = {name: _thinned(view, part) for name, part in named.items() if part is not None} if _grid_shown(view) else {}
-    seen = _observations(view)
-    chains = view.shown_chains()
-    kept = view.theta[np.ix_(chains, draws)]
+    fits = {name: _thinned(view, sides, part) for name, part in named.items() if part is not None and sides}
+    kept = view.theta[np.ix_(view.shown_chains(), draws)]
     return [
         {
             "fit": [
@@ -137,35 +128,14 @@ def _systems(view: View, draws: np.ndarray) -> list[Json]:
     ]
 
 
-def _grid_shown(view: View) -> bool:
-    return len(view.axes) == 1 or is_tensor(view)
-
-
-def _thinned(view: View, part: np.ndarray) -> np.ndarray:
-    """(system, quantity, point) with the points that are shown."""
-    if len(view.axes) == 1:
-        return part[..., _kept(view)[0]]
-    assert view.shape is not None
-    rows, columns = _kept(view)
-    field = part.reshape(*part.shape[:2], *view.shape)
-    return field[:, :, rows[:, None], columns].reshape(*part.shape[:2], -1)
-
-
 def _observations(view: View) -> list[list[Json | None]]:
     """Of each system and quantity: columns value, low, high, and one a coordinate; None where nothing was observed."""
-    table = view.observations
-    found: list[list[Json | None]] = [[None] * len(view.quantities) for _ in view.systems]
-    number = {name: place for place, name in enumerate(view.systems)}
-    which = {name: place for place, name in enumerate(view.quantities)}
-    for (system, quantity), rows in table.groupby(["system", "quantity"], sort=False, observed=True):
-        if system in number and quantity in which:
-            some = rows.iloc[evenly(len(rows), 1000)]
-            found[number[system]][which[quantity]] = {
-                "at": [pack(some[axis]) for axis in view.axes],
-                **{column: pack(some[column]) for column in ("value", "low", "high")},
-                "count": len(rows),
-            }
-    return found
+    found = {}
+    for key, rows in view.observations.groupby(["system", "quantity"], sort=False, observed=True):
+        some = rows.iloc[evenly(len(rows), 1000)]
+        columns: Json = {column: pack(some[column]) for column in ("value", "low", "high")}
+        found[key] = {"at": [pack(some[axis]) for axis in view.axes], **columns, "count": len(rows)}
+    return [[found.get((system, quantity)) for quantity in view.quantities] for system in view.systems]
 
 
 def _law(one: ClosureView) -> Json:
@@ -173,14 +143,13 @@ def _law(one: ClosureView) -> Json:
     said: Json = {"name": one.name, "inputs": list(one.inputs), "known": one.known}
     if len(one.inputs) == 1:
         order = np.argsort(one.grid[:, 0])
-        limits = one.limits()
         return said | {
             "x": pack(one.grid[order, 0]),
             "value": pack(one.value[order]),
             "truth": None if one.truth is None else pack(one.truth[order]),
             "density": pack(one.density[order]),
             "support": _finite(one.support),
-            "limits": _finite(limits),
+            "limits": _finite(one.limits()),
         }
     lines = _law_lines(one)
     if lines is None:
@@ -276,7 +245,8 @@ def _surrogate(view: View) -> Json | None:
     good = np.isfinite(apart)
     square = np.where(good, apart, 0.0) ** 2
     size = np.sqrt(square.sum((1, 2)) / np.where(good.any((1, 2)), good.sum((1, 2)), np.nan))
-    return {"size": pack(size), "apart": pack(_thinned(view, apart)) if len(view.axes) == 1 else None}
+    sides = _sides(view) if len(view.axes) == 1 else None
+    return {"size": pack(size), "apart": pack(_thinned(view, sides, apart)) if sides else None}
 
 
 def _symmetric(observations: pd.DataFrame) -> bool:
@@ -285,6 +255,6 @@ def _symmetric(observations: pd.DataFrame) -> bool:
     return bool(np.allclose(below, above, equal_nan=True))
 
 
-def _finite(values: Any) -> list[float | None] | None:
+def _finite(values: np.ndarray | tuple[float, ...] | None) -> list[float | None] | None:
     """Numbers as JSON knows them."""
     return None if values is None else [float(v) if np.isfinite(v) else None for v in values]

@@ -11,7 +11,6 @@ from hashlib import sha256
 from importlib.resources import files
 from math import floor, isfinite, log10
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -57,12 +56,14 @@ def write_report(view: View, figures: dict[str, Path], path: Path) -> None:
     head = ["Parameter", "mean ± sd", "2.5 %", "97.5 %", "R-hat", "ESS bulk", "ESS tail"]
     script = "".join(_page(name) for name in ("chart.js", "parts.js", "page.js"))
     page = Environment(autoescape=True, trim_blocks=True).from_string(_page("report.html"))
+    data = json.dumps(payload(view), allow_nan=False, separators=(",", ":"), ensure_ascii=False)
+    still = {name: file for name, file in figures.items() if name not in drawn(view)}
     html = page.render(
         title=view.title,
         converged=view.converged,
         verdict=[_marked(line) for line in view.verdict or ["Converged." if view.converged else "Not converged."]],
         key_figures=_key_figures(view),
-        still={name: _image(name, file) for name, file in figures.items() if name not in drawn(view)},
+        still={name: (_base64(file.read_bytes()), FIGURES[name][1]) for name, file in still.items()},
         summary_head=head + ["truth"] * (view.truth_summary is not None),
         population=_summary_rows(view, "population"),
         parameters=_summary_rows(view, "system"),
@@ -73,9 +74,9 @@ def write_report(view: View, figures: dict[str, Path], path: Path) -> None:
         settings=[(name, _text(value)) for name, value in _flat(view.settings)],
         metrics=[(name, _text(value)) for name, value in _flat(view.metrics)],
         style=Markup(_page("report.css")),
-        data=Markup(_as_json(payload(view))),
+        data=Markup(data.replace("<", "\\u003c")),  # cannot end the script element it stands in
         script=Markup(script),
-        hash="sha256-" + b64encode(sha256(script.encode()).digest()).decode("ascii"),
+        hash=f"sha256-{_base64(sha256(script.encode()).digest())}",
     )
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(html, encoding="utf-8")
@@ -87,25 +88,12 @@ def _page(name: str) -> str:
 
 def _marked(line: str) -> Markup:
     """Text in backticks as code, and options (--iterations) that no line ends within; all else stays text."""
-    parts = re.split(r"`([^`]+)`", line)
-    kinds = ("{}", "<code>{}</code>")
-    return Markup("").join(Markup(kinds[place % 2]).format(_whole(part)) for place, part in enumerate(parts))
+    coded = re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(line)))
+    return Markup(re.sub(r"(?<![\w-])(--[A-Za-z][\w-]{0,30})", r'<span class="whole">\1</span>', coded))
 
 
-def _whole(text: str) -> Markup:
-    parts = re.split(r"(?<![\w-])(--[A-Za-z][\w-]{0,30})", text)
-    kinds = ("{}", '<span class="whole">{}</span>')
-    return Markup("").join(Markup(kinds[place % 2]).format(escape(part)) for place, part in enumerate(parts))
-
-
-def _as_json(tree: Any) -> str:
-    """JSON that cannot end the script element it stands in."""
-    return json.dumps(tree, allow_nan=False, separators=(",", ":"), ensure_ascii=False).replace("<", "\\u003c")
-
-
-def _image(name: str, file: Path) -> tuple[str, str]:
-    """A PNG in base64 and what it shows."""
-    return b64encode(file.read_bytes()).decode("ascii"), FIGURES[name][1]
+def _base64(content: bytes) -> str:
+    return b64encode(content).decode("ascii")
 
 
 def _key_figures(view: View) -> list[tuple[str, str, str]]:
@@ -168,16 +156,16 @@ def _estimate(mean: float, sd: float, low: float, high: float) -> tuple[str, str
     return f"{mean:z.{digits}f} ± {sd:.{digits}f}", f"{low:z.{digits}f}", f"{high:z.{digits}f}"
 
 
-def _flat(tree: Mapping[str, Any], before: str = "") -> list[tuple[str, Any]]:
+def _flat(tree: Mapping[str, object], before: str = "") -> list[tuple[str, object]]:
     """Nested settings as ('sampler.chains', 32)."""
-    rows: list[tuple[str, Any]] = []
+    rows: list[tuple[str, object]] = []
     for name, value in tree.items():
-        nested = isinstance(value, Mapping) and value
-        rows += _flat(value, f"{before}{name}.") if nested else [(f"{before}{name}", value)]
+        nested = _flat(value, f"{before}{name}.") if isinstance(value, Mapping) else []
+        rows += nested or [(f"{before}{name}", value)]
     return rows
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     if isinstance(value, np.generic | np.ndarray):
         value = value.tolist()
     if value is None or (isinstance(value, float) and value != value):

@@ -1,8 +1,7 @@
-"""What a figure or a report needs to know about a run, as plain arrays."""
+"""What figures and the report need to know about a run or a forecast, as plain arrays and tables."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -125,8 +124,8 @@ class View:
     observations: pd.DataFrame
     closures: list[ClosureView]
     history: pd.DataFrame
-    metrics: dict[str, Any]
-    settings: dict[str, Any]
+    metrics: Mapping[str, object]
+    settings: Mapping[str, object]
     summary: pd.DataFrame
     truth_theta: np.ndarray | None
     truth_mu: np.ndarray | None
@@ -173,23 +172,47 @@ class View:
         Read off the draws, so that any monotone transform will do; empty where the two scales are the same or
         the physical value is not a function of this parameter alone.
         """
-        nothing = np.empty(0), np.empty(0)
         x, order = np.unique(self.theta[..., index], return_index=True)
         value = self.physical[..., index].ravel()[order].astype(float)
         kept = evenly(x.size, 200)
         x, value = x[kept], value[kept]
-        if self.labels[index] == self.parameters[index] or not np.isfinite(value).all() or np.ptp(value) == 0:
-            return nothing
         sign = np.sign(value[-1] - value[0])
-        if (np.diff(sign * value) < -1e-4 * np.ptp(value)).any():
-            return nothing
+        known = self.labels[index] != self.parameters[index] and np.isfinite(value).all() and np.ptp(value) > 0
+        if not known or (np.diff(sign * value) < -1e-4 * np.ptp(value)).any():
+            return np.empty(0), np.empty(0)
         marks = _round_values(float(value.min()), float(value.max()))
         return np.interp(sign * marks, np.maximum.accumulate(sign * value), x), marks
+
+    def seen(self, system: int, quantity: int) -> pd.DataFrame:
+        """Observations of one quantity of one system."""
+        table = self.observations
+        return table[(table["system"] == self.systems[system]) & (table["quantity"] == self.quantities[quantity])]
 
     def shown_chains(self) -> np.ndarray:
         """At most eight chains, as many from each group."""
         kinds = np.unique(self.groups)[:8]
         return np.concatenate([np.flatnonzero(self.groups == kind)[: 8 // len(kinds)] for kind in kinds])
+
+
+@dataclass(frozen=True, eq=False)
+class Forecast:
+    """- `after`, `before`: columns system, one per coordinate, quantity, 2.5%, 97.5%, mean, and those of a measurement;
+      `before` is what the population said without data, None where it is not shown.
+    - `observed`: columns system, one per coordinate, quantity, value.
+    - `titles`: a sentence for each system.
+    - `grid`: the places of `after` in their order (point, axis), of a structured `shape`, or else joined by `triangles`.
+    """
+
+    axes: tuple[str, ...]
+    systems: tuple[str, ...]
+    quantities: tuple[str, ...]
+    after: pd.DataFrame
+    before: pd.DataFrame | None
+    observed: pd.DataFrame
+    titles: list[str]
+    grid: np.ndarray
+    shape: tuple[int, ...] | None
+    triangles: np.ndarray | None
 
 
 def evenly(total: int, count: int) -> np.ndarray:

@@ -4,7 +4,7 @@ import os
 import re
 import time
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 EVENTS = "tensorboard"  # folder of TensorBoard's files in a run folder
 
@@ -17,7 +17,7 @@ class TrackerError(ValueError):
 class Tracker(Protocol):
     """Three calls, in this order; whatever has them can follow a run."""
 
-    def start(self, settings: dict[str, Any], step: int) -> None:
+    def start(self, settings: dict[str, object], step: int) -> None:
         """Before the first chunk; `step` is the iteration a resumed run goes on from, else 0."""
 
     def log(self, step: int, values: dict[str, float]) -> None:
@@ -38,18 +38,21 @@ class TensorBoard:
             raise TrackerError("tensorboard writes into the run folder: name it with out=")
         self.folder, self.id = folder / EVENTS, None
         self._open, self._events, self._summaries = EventsWriter, event_pb2, summary_pb2
-        self._file: Any = None
-        self._step = 0
+        self._file: EventsWriter | None = None
 
-    def start(self, settings: dict[str, Any], step: int) -> None:
+    def start(self, settings: dict[str, object], step: int) -> None:
         self._step = step  # the file is made when there is something to write
 
     def log(self, step: int, values: dict[str, float]) -> None:
         if self._file is None:
-            self._begin()
+            # Whatever another process wrote from this step on, before it was killed, no longer counts.
+            self.folder.mkdir(exist_ok=True)
+            self._file = self._open(str(self.folder / "events"), f".{self._step}")
+            session = self._events.SessionLog
+            self._write(self._step, session_log=session(status=session.START))
         entry = self._summaries.Summary
-        summary = entry(value=[entry.Value(tag=name, simple_value=value) for name, value in values.items()])
-        self._write(step, summary=summary)
+        tagged = [entry.Value(tag=name, simple_value=value) for name, value in values.items()]
+        self._write(step, summary=entry(value=tagged))
 
     def finish(self, metrics: dict[str, float]) -> None:
         if metrics:
@@ -57,14 +60,8 @@ class TensorBoard:
         if self._file is not None:
             self._file.close()
 
-    def _begin(self) -> None:
-        """Whatever another process wrote from this step on, before it was killed, no longer counts."""
-        self.folder.mkdir(exist_ok=True)
-        self._file = self._open(str(self.folder / "events"), f".{self._step}")
-        log = self._events.SessionLog
-        self._write(self._step, session_log=log(status=log.START))
-
-    def _write(self, step: int, **what: Any) -> None:
+    def _write(self, step: int, **what: object) -> None:
+        assert self._file is not None
         self._file.write_event(self._events.Event(wall_time=time.time(), step=step, **what))
         self._file.flush()
         self._step = step
@@ -77,9 +74,8 @@ class WandB:
         from wandb import init
 
         self.name, self.id, self._init = name, again, init
-        self._run: Any = None
 
-    def start(self, settings: dict[str, Any], step: int) -> None:
+    def start(self, settings: dict[str, object], step: int) -> None:
         project = os.environ.get("WANDB_PROJECT", "closura")
         which = {"project": project, "name": self.name, "id": self.id, "resume": "allow", "reinit": "create_new"}
         self._run = self._init(config=settings, **which)
@@ -98,12 +94,12 @@ class MLflow:
 
     def __init__(self, folder: Path | None, name: str, again: str | None):
         import mlflow
-        from mlflow import start_run
+        from mlflow import start_run  # which a mere folder of that name lacks
 
         self.name, self.id = name, again
         self._start_run, self._mlflow = start_run, mlflow
 
-    def start(self, settings: dict[str, Any], step: int) -> None:
+    def start(self, settings: dict[str, object], step: int) -> None:
         if self.id is not None:
             self._start_run(run_id=self.id, nested=True)
             return

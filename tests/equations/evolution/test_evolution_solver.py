@@ -9,7 +9,6 @@ import pytest
 
 import closura as cl
 from closura.equations import EvolutionSolver, ObservationIndex, unit_scaling
-from closura.equations.evolution._reading import nodes_near
 from closura.laws import Range, Scaling, prepare
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -209,7 +208,7 @@ def test_adaptive_gives_the_same(name):
 
 
 def where(problem, places, quantity=None) -> ObservationIndex:
-    node, weight = nodes_near(problem, places)
+    node, weight = problem.near(places)
     quantity = np.zeros(places.shape[:-1], int) if quantity is None else quantity
     return ObservationIndex(*(jnp.asarray(part) for part in (places, node, weight, quantity)))
 
@@ -223,7 +222,7 @@ def test_observed_on_the_grid_and_between():
     read = jax.jit(jax.vmap(lambda at: EvolutionSolver(on_grid).predict(jnp.asarray(THETA), known(on_grid), at, 0)))
     np.testing.assert_allclose(read(spots), solve(on_grid, THETA).reshape(-1)[node])
     # The end of a periodic domain is its start.
-    assert nodes_near(on_grid, np.array([[[0.5, 1.0]]]))[0].tolist() == [[[10 * 50]]]
+    assert on_grid.near(np.array([[[0.5, 1.0]]]))[0].tolist() == [[[10 * 50]]]
 
     def between(snapshots, cells):
         problem = travelling(snapshots=snapshots, cells=cells, dt=0.5 / 400)
@@ -260,7 +259,7 @@ def test_every_quantity_and_bounded_domains():
 )
 def test_places_outside_are_refused(place, says):
     with pytest.raises(cl.DataError, match=says):
-        nodes_near(burgers(), np.array([[place]]))
+        burgers().near(np.array([[place]]))
 
 
 # Derivatives

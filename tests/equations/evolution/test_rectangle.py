@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import closura as cl
-from closura.equations.evolution._stability import frozen_rates, initial_laws, largest_stable_step, line_rates
+from closura.equations import constant_laws
+from closura.equations.evolution._stability import frozen_rates, largest_stable_step, line_rates
 
 
 def physics(u, ux, uxx, x, t, p, f):
@@ -130,7 +131,7 @@ def test_what_is_known_is_what_the_solver_has(sides):
     initial = lambda x, p: 0.2 + x.x * x.y + 0.1 * x.y**2  # noqa: E731
     problem = make(boundary=SIDES[sides], initial=initial, cells=(9, 12), snapshots=4, closure=cl.Known(jnp.sin))
     theta, points = jnp.asarray(problem.parameters.mean, float), jnp.asarray(problem.points, float)
-    laws = initial_laws(problem)
+    laws = constant_laws(problem.closures, {})
     states = np.asarray(jax.jit(lambda th: EvolutionSolver(problem).solution(th, laws, 0))(theta))
     base = np.asarray(jax.vmap(lambda place: problem.lift(theta, place, 0))(points))
     np.testing.assert_allclose(base[problem.known], states[problem.known], atol=1e-5)

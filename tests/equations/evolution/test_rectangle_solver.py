@@ -9,7 +9,6 @@ import pytest
 
 import closura as cl
 from closura.equations import EvolutionSolver, ObservationIndex, unit_scaling
-from closura.equations.evolution._reading import nodes_near
 
 pytestmark = pytest.mark.usefixtures("float64")
 PI = np.pi
@@ -258,7 +257,7 @@ def smooth(**changes) -> cl.Evolution:
 
 
 def where(problem, places) -> ObservationIndex:
-    node, weight = nodes_near(problem, places)
+    node, weight = problem.near(places)
     return ObservationIndex(*(jnp.asarray(part) for part in (places, node, weight, np.zeros(places.shape[:-1], int))))
 
 
@@ -288,7 +287,7 @@ def test_observed_on_the_grid_and_between():
 )
 def test_places_outside_are_refused(place, says):
     with pytest.raises(cl.DataError, match=says):
-        nodes_near(smooth(), np.array([[place]]))
+        smooth().near(np.array([[place]]))
 
 
 @pytest.mark.parametrize("axis", ["time", "x", "y"])
@@ -301,7 +300,7 @@ def test_the_error_of_reading_is_told_by_axis(axis):
     data = data.matched(problem.observed, dict(zip(problem.axes, problem.bounds)), 0.1)
     number = problem.axes.index(axis)
     fit = np.cos(wave * problem.points[:, number])[None, None]
-    node, weight = nodes_near(problem, data.place)
+    node, weight = problem.near(data.place)
     apart = np.sum(weight * fit[0, 0][node], axis=-1) - np.cos(wave * data.place[..., number])
     found = problem.interpolation_error(data, fit, data.sigma)
     assert found[axis] == pytest.approx(np.sqrt(np.mean((apart / 0.1) ** 2)), rel=0.4)

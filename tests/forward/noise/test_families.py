@@ -14,6 +14,7 @@ from scipy import stats
 from closura.equations import NOISES
 from closura.forward import Measured, Noise, NoisePrior, ResidualStats
 from closura.forward.noise import Student
+from closura.forward.noise._residual import ResidualNoise
 
 REFERENCE = {
     "poisson": lambda y, m, s: stats.poisson(m).logpmf(y),
@@ -114,6 +115,14 @@ def test_scores_are_derivatives(noise):
         apart = noise.log_prob(y, m + h, s) - noise.log_prob(y, m - h, s)
         np.testing.assert_allclose(noise.log_prob_and_score(y, m, s)[1], apart / (2 * h), rtol=1e-5, atol=1e-6)
         assert (np.asarray(noise.weight(y, m, s)) > 0).all()
+
+
+@double
+@pytest.mark.parametrize("name", [name for name, family in NOISES.items() if isinstance(family, ResidualNoise)])
+def test_the_gradient_of_the_link(name):
+    x = jnp.asarray([0.3, 1.0, 4.0])
+    expected = jax.vmap(jax.grad(NOISES[name].link))(x)
+    np.testing.assert_allclose(NOISES[name].link_gradient(x), expected, rtol=1e-12)
 
 
 def measured(noise, inferred=True, systems=3, observations=7, seed=0):

@@ -135,6 +135,39 @@ def test_logarithms_need_positive_values():
         likelihood(problem, data)
 
 
+@pytest.mark.parametrize("noise", ["poisson", "negative_binomial"])
+@pytest.mark.parametrize(
+    ("level", "possible"),
+    [(1e-3, True), (0.0, True), (-1e-5, True), (-1e-3, False), (-5.0, False), (float("nan"), False)],
+)
+def test_counts_reject_what_is_negative_but_not_what_rounding_makes_so(noise, level, possible):
+    """Of a constant solution and counts up to a hundred, among them none; also where nothing at all is predicted."""
+    problem = cl.ODE(
+        lambda t, state, p: 0.0 * state.u,
+        state="u",
+        parameters={"u0": cl.Real(guess=1.0)},
+        initial=lambda p: p.u0,
+        span=(0.0, 1.0),
+        dt=0.1,
+        observed="u",
+        noise=noise,
+        sigma=0.3 if noise == "negative_binomial" else None,
+    )
+    frame = pd.DataFrame({"system": 0, "time": [0.2, 0.5, 0.8], "u": [0.0, 3.0, 100.0]})
+    data = cl.Observations.from_frame(frame).matched(problem.observed, {"time": problem.span}, problem.sigma)
+    model, theta = likelihood(problem, data), jnp.full((1, 1, 1), level)
+    loglik, gradient = model.evaluate(theta, {})
+    assert bool(jnp.isfinite(loglik).all()) == possible
+    assert bool(jnp.isfinite(model.values(theta, {})).all()) == possible
+    assert np.isfinite(gradient).all()
+    if possible:
+        assert np.isfinite(jax.grad(lambda t: model.mean(t, {}))(theta)).all()
+        predicted = np.asarray(model.predict(theta, {}), float)
+        assert (predicted > 0).all()
+        assert np.isfinite(model.noise.quantile_residuals(data.value, predicted, data.sigma)).all()
+        assert loglik[0, 0] < -100
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [

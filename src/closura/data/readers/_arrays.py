@@ -1,26 +1,22 @@
 """Tables in labelled arrays: xarray, and NetCDF 3 and 4."""
 
-from __future__ import annotations
-
 import re
 import sys
 import warnings
 from io import BytesIO
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
-from .._cells import DataError
-from .._long_table import STACKED, Names
+from .._long_table import STACKED, DataError, LongTable, Names, table_of_rows
 
 
-def read_netcdf(path: Path, axes: Names) -> tuple[pd.DataFrame, list[str]]:
+def read_netcdf(path: Path, axes: Names) -> LongTable:
     import xarray as xr
 
     with path.open("rb") as file:
         old = file.read(3) == b"CDF"
-    content: Any = BytesIO(path.read_bytes()) if old else path  # scipy would keep the file open
+    content = BytesIO(path.read_bytes()) if old else path  # scipy would keep the file open
     complain, why = sys.unraisablehook, ""
     sys.unraisablehook = lambda _: None  # h5netcdf cannot let go of a damaged file in silence
     try:
@@ -39,7 +35,7 @@ def read_netcdf(path: Path, axes: Names) -> tuple[pd.DataFrame, list[str]]:
     return from_dataset(data, str(path), axes)
 
 
-def from_dataset(data: Any, source: str, axes: Names) -> tuple[pd.DataFrame, list[str]]:
+def from_dataset(data: object, source: str, axes: Names) -> LongTable:
     """A long table of a Dataset or DataArray: dimensions and coordinates become columns, rows without a value go."""
     import xarray as xr
 
@@ -74,7 +70,7 @@ def from_dataset(data: Any, source: str, axes: Names) -> tuple[pd.DataFrame, lis
     most = max((data[name].ndim for name in values), default=0)
     whole = frame[[name for name in values if data[name].ndim == most]]
     frame = frame[whole.notna().any(axis=1).to_numpy()] if most else frame
-    return frame.apply(_decoded).reset_index(drop=True), notes
+    return table_of_rows(frame.apply(_decoded).reset_index(drop=True), source, axes, notes)
 
 
 def _decoded(column: pd.Series) -> pd.Series:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import warnings
 from io import BytesIO
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import pandas as pd
 
-from .._cells import DataError
-from .._long_table import Names
+from .._long_table import DataError, LongTable, Names, table_of_rows
 
 
 class _Object(NamedTuple):
@@ -20,7 +19,7 @@ class _Object(NamedTuple):
     kind: str
 
 
-_Content: TypeAlias = dict[str, Any]  # of arrays, objects, and dictionaries, which are structs
+_Content: TypeAlias = "dict[str, np.ndarray | _Object | _Content]"  # dictionaries in it are structs
 _PARTS = {1, 2, 3, 4, 5, 6, 7, 9, 12, 13, 14, 15, 16, 17, 18}  # numbers of MATLAB's file format
 _MATRIX, _COMPRESSED = 14, 15
 _USELESS = ("sparse matrix", "function")  # no table, however saved
@@ -36,7 +35,7 @@ _SAVE = {
 }
 
 
-def read_matlab(path: Path, axes: Names) -> tuple[pd.DataFrame, list[str]]:
+def read_matlab(path: Path, axes: Names) -> LongTable:
     with path.open("rb") as file:
         old = file.read(10) == b"MATLAB 5.0"
     needed = ("system", *axes)
@@ -57,7 +56,7 @@ def read_matlab(path: Path, axes: Names) -> tuple[pd.DataFrame, list[str]]:
         else:
             kind = f"a {column.kind}, " if isinstance(column, _Object) else ""
             notes.append(f"'{name}' is {kind}not a vector of {rows} entries: ignored")
-    return pd.DataFrame(columns, index=range(rows)), notes
+    return table_of_rows(pd.DataFrame(columns, index=range(rows)), str(path), axes, notes)
 
 
 def _chosen(content: _Content, needed: Names, path: Path) -> _Content:
@@ -72,12 +71,11 @@ def _chosen(content: _Content, needed: Names, path: Path) -> _Content:
     if not holds(content) and structs:
         (content,) = structs.values()
     plain = [name.lower() for name, value in content.items() if isinstance(value, np.ndarray)]
-    objects = {
-        name: value for name, value in content.items() if isinstance(value, _Object) and value.kind not in _USELESS
-    }
+    kinds = {name: value.kind for name, value in content.items() if isinstance(value, _Object)}
+    objects = [name for name, kind in kinds.items() if kind not in _USELESS]
     if objects and not set(needed) <= set(plain):
-        name = next((name for name in objects if name.lower() in needed), next(iter(objects)))
-        kind = objects[name].kind
+        name = next((name for name in objects if name.lower() in needed), objects[0])
+        kind = kinds[name]
         what = f"'{name}' is a MATLAB {kind}, which cannot be read outside MATLAB"
         raise DataError(f"{path}: {what}. {_SAVE.get(kind, 'Save numbers, or cell arrays of text')}")
     return content
@@ -87,7 +85,7 @@ def _version_5(path: Path) -> _Content:
     from scipy.io import loadmat
     from scipy.io.matlab import MatlabOpaque
 
-    def plain(value: Any) -> Any:
+    def plain(value: object) -> np.ndarray | _Object | _Content:
         if not isinstance(value, np.ndarray):
             return _Object("sparse matrix")
         if isinstance(value, MatlabOpaque):
@@ -135,7 +133,7 @@ def _version_7_3(path: Path) -> _Content:
     """HDF5, in which arrays are transposed, text is 16-bit numbers, and cells refer to other places."""
     import h5py
 
-    def plain(item: Any) -> Any:
+    def plain(item: h5py.HLObject) -> np.ndarray | _Object | _Content:
         kind = item.attrs.get("MATLAB_class", b"").decode()
         if "MATLAB_object_decode" in item.attrs:
             return _Object(kind)
@@ -157,7 +155,7 @@ def _version_7_3(path: Path) -> _Content:
         return {name: plain(item) for name, item in file.items() if not name.startswith("#")}
 
 
-def _cells(cells: list[Any]) -> np.ndarray:
+def _cells(cells: list[np.ndarray | _Object | _Content]) -> np.ndarray:
     """Each cell a word or a number."""
     made = np.empty(len(cells), dtype=object)
     made[:] = [cell.item() if isinstance(cell, np.ndarray) and cell.size == 1 else None for cell in cells]

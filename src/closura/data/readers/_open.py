@@ -1,18 +1,15 @@
 """Whatever holds a long table, opened: files, told apart by their first bytes, frames, arrays and mappings."""
 
-from __future__ import annotations
-
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from .._cells import DataError
-from .._long_table import LongTable, Names, fix_header
+from .._long_table import DataError, LongTable, Names, fix_header, table_of_rows
 from ._arrays import from_dataset, read_netcdf
 from ._matlab import read_matlab
 from ._text import read_text
@@ -20,15 +17,14 @@ from ._text import read_text
 _CSV = "Save the table as 'CSV UTF-8'"
 
 
-def open_table(source: Any, axes: Names, sheet: str | None = None) -> LongTable:
+def open_table(source: object, axes: Names, sheet: str | None = None) -> LongTable:
     if isinstance(source, str | PathLike):
         return _open_file(Path(fspath(source)).expanduser(), axes, sheet)
     if sheet is not None:
         raise DataError(f"sheet={sheet!r} is for Excel workbooks; drop it")
     library = type(source).__module__.partition(".")[0]
     if library == "xarray":
-        frame, notes = from_dataset(source, name_of(source), axes)
-        return _rows(frame, name_of(source), axes, notes)
+        return from_dataset(source, name_of(source), axes)
     if hasattr(source, "collect") and library == "polars":
         source = source.collect()
     if isinstance(source, Mapping):
@@ -45,7 +41,7 @@ def open_table(source: Any, axes: Names, sheet: str | None = None) -> LongTable:
     return LongTable(frame, np.arange(len(frame)) + 2, axes=axes)
 
 
-def name_of(source: Any) -> str:
+def name_of(source: object) -> str:
     """In messages."""
     if isinstance(source, str | PathLike):
         return str(Path(fspath(source)).expanduser())
@@ -53,9 +49,9 @@ def name_of(source: Any) -> str:
     return "the table" if known else f"a {type(source).__name__}"
 
 
-def _columns(source: Mapping[Any, Any]) -> pd.DataFrame:
+def _columns(source: Mapping[object, object]) -> pd.DataFrame:
     try:
-        shapes = {str(name): np.shape(column) for name, column in source.items()}
+        shapes = {str(name): np.asarray(column).shape for name, column in source.items()}
     except ValueError:
         raise DataError("the table: a column holds lists of several lengths. Write one number in a row") from None
     if len({shape for shape in shapes.values() if shape}) != 1 or any(len(shape) > 1 for shape in shapes.values()):
@@ -64,8 +60,8 @@ def _columns(source: Mapping[Any, Any]) -> pd.DataFrame:
     return pd.DataFrame({str(name): _vector(column) for name, column in source.items()})
 
 
-def _vector(column: Any) -> Any:
-    if np.ndim(column) == 0:
+def _vector(column: object) -> object:
+    if np.asarray(column).ndim == 0:
         return column  # the same for all rows
     return list(column) if isinstance(column, Sequence) else np.asarray(column)
 
@@ -73,7 +69,7 @@ def _vector(column: Any) -> Any:
 class _Kind(NamedTuple):
     name: str  # with its article
     endings: Names
-    read: Callable[[Path, Names, str | None], LongTable]
+    read: Callable[[Path, Names], LongTable]
 
 
 def _open_file(path: Path, axes: Names, sheet: str | None) -> LongTable:
@@ -86,7 +82,7 @@ def _open_file(path: Path, axes: Names, sheet: str | None) -> LongTable:
     if sheet is not None and kind is not _EXCEL:
         raise DataError(f"{path} is {kind.name}, and sheet={sheet!r} is for Excel workbooks; drop it")
     try:
-        table = kind.read(path, axes, sheet)
+        table = kind.read(path, axes) if sheet is None else _read_excel(path, axes, sheet)
     except (DataError, MemoryError):
         raise
     except Exception as error:  # libraries fail on damaged files in any way they like
@@ -128,16 +124,11 @@ def _unpacked(path: Path) -> _Kind:
     if "xl/workbook.bin" in names or "content.xml" in names:
         raise DataError(f"{path}: it is a workbook, but not of the format .xlsx. {_CSV}, or as .xlsx")
     inside = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "") or "nothing"
-    raise DataError(
-        f"{path}: it is a zip file that holds no workbook but {inside}. Unpack it and name the table inside"
-    )
+    what = f"it is a zip file that holds no workbook but {inside}"
+    raise DataError(f"{path}: {what}. Unpack it and name the table inside")
 
 
-def _rows(frame: pd.DataFrame, source: str, axes: Names, notes: list[str]) -> LongTable:
-    return LongTable(frame, np.arange(len(frame)) + 1, source, notes, axes, word="row")
-
-
-def _read_excel(path: Path, axes: Names, sheet: str | None) -> LongTable:
+def _read_excel(path: Path, axes: Names, sheet: str | None = None) -> LongTable:
     import openpyxl
 
     with path.open("rb") as file:  # openpyxl would refuse a workbook with another ending
@@ -162,39 +153,23 @@ def _read_excel(path: Path, axes: Names, sheet: str | None) -> LongTable:
     return LongTable(body, np.arange(top + 1, len(cells)) + 1, str(path), notes, axes, word="row")
 
 
-def _read_parquet(path: Path, axes: Names, _: str | None) -> LongTable:
-    return _rows(pd.read_parquet(path), str(path), axes, [])
+def _read_parquet(path: Path, axes: Names) -> LongTable:
+    return table_of_rows(pd.read_parquet(path), str(path), axes, [])
 
 
-def _read_netcdf(path: Path, axes: Names, _: str | None) -> LongTable:
-    frame, notes = read_netcdf(path, axes)
-    return _rows(frame, str(path), axes, notes)
-
-
-def _read_matlab(path: Path, axes: Names, _: str | None) -> LongTable:
-    frame, notes = read_matlab(path, axes)
-    return _rows(frame, str(path), axes, notes)
-
-
-_TEXT = _Kind("a text file", ("", ".csv", ".tsv", ".tab", ".txt", ".dat"), lambda path, axes, _: read_text(path, axes))
+_TEXT = _Kind("a text file", ("", ".csv", ".tsv", ".tab", ".txt", ".dat"), read_text)
 _EXCEL = _Kind("an Excel workbook", (".xlsx", ".xlsm"), _read_excel)
-_NETCDF = _Kind("a NetCDF file", (".nc", ".nc4", ".cdf", ".netcdf"), _read_netcdf)
-_MATLAB = _Kind("a MATLAB file", (".mat",), _read_matlab)
+_NETCDF = _Kind("a NetCDF file", (".nc", ".nc4", ".cdf", ".netcdf"), read_netcdf)
+_MATLAB = _Kind("a MATLAB file", (".mat",), read_matlab)
 _KINDS = {
     b"PAR1\x15": _Kind("a Parquet file", (".parquet", ".pq", ".parq"), _read_parquet),
-    b"CDF\x01": _NETCDF,
-    b"CDF\x02": _NETCDF,
-    b"CDF\x05": _NETCDF,
-    b"\x89HDF\r\n\x1a\n": _NETCDF,
-    b"MATLAB 5.0": _MATLAB,
-    b"MATLAB 7.3": _MATLAB,
+    **dict.fromkeys((b"CDF\x01", b"CDF\x02", b"CDF\x05", b"\x89HDF\r\n\x1a\n"), _NETCDF),
+    **dict.fromkeys((b"MATLAB 5.0", b"MATLAB 7.3"), _MATLAB),
 }
 _UNPACK = "Unpack it, and name the file inside"
+_OLD_EXCEL = "an old Excel workbook (.xls), or one with a password"
 _FOREIGN = {
-    b"\xd0\xcf\x11\xe0": (
-        "an old Excel workbook (.xls), or one with a password",
-        f"{_CSV}, or as .xlsx without a password",
-    ),
+    b"\xd0\xcf\x11\xe0": (_OLD_EXCEL, f"{_CSV}, or as .xlsx without a password"),
     b"%PDF": ("a PDF", f"Find the table it was made from. {_CSV}"),
     b"\x1f\x8b": ("compressed (gzip)", _UNPACK),
     b"BZh91AY": ("compressed (bzip2)", _UNPACK),

@@ -1,18 +1,14 @@
 """Tables in text files: separated by commas, semicolons or tabs, in UTF-8."""
 
-from __future__ import annotations
-
 import csv
 import io
 import re
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from .._cells import DECIMAL_COMMA, DECIMAL_POINT, DataError
-from .._long_table import LongTable, Names, fix_header
+from .._long_table import DECIMAL_COMMA, DECIMAL_POINT, DataError, LongTable, Names, fix_header
 
 BIG = 20e6  # bytes; above, a file of numbers is read without looking at each cell
 _BLANK = " \t\r\n,;"
@@ -46,9 +42,11 @@ def _careful(text: str, source: str, axes: Names) -> LongTable:
         raise DataError(
             f"{source}: line {remark} names the columns, but begins with #, which makes it a remark. Remove the #"
         )
-    options: dict[str, Any] = {"header": None, "dtype": str, "na_filter": False, "skip_blank_lines": False}
+    file = io.StringIO(text)
     try:  # header=None: the first line fixes the number of cells, so that a longer one is an error
-        cells = pd.read_csv(io.StringIO(text), sep=sep, skiprows=skip, **options)
+        cells = pd.read_csv(
+            file, sep=sep, skiprows=skip, header=None, dtype=str, na_filter=False, skip_blank_lines=False
+        )
     except pd.errors.ParserError as error:
         what = re.sub(r"row (\d+)", lambda m: f"line {int(m[1]) + 1}", str(error).split(": ")[-1].strip())
         fix = "Write 1.5, not 1,5; put text with commas in quotes, and close them; end no line with a comma"
@@ -105,9 +103,8 @@ def _numeric(raw: bytes, source: str, axes: Names) -> LongTable | None:
         head = raw[:100_000].decode(errors="replace").replace("\r\n", "\n")
         skip, sep = _layout(head)
         names = next(csv.reader([head.split("\n", skip + 1)[skip]], delimiter=sep))
-        kinds = {
-            n: pa.dictionary(pa.int32(), pa.string()) if n.strip().lower() == "system" else pa.float64() for n in names
-        }
+        text = pa.dictionary(pa.int32(), pa.string())
+        kinds = {name: text if name.strip().lower() == "system" else pa.float64() for name in names}
         if len(kinds) < len(names):
             return None
         decimal = "," if sep == ";" else "."

@@ -1,26 +1,25 @@
 """A user's own solver as the equation: JAX with a law in it, or any Python that returns numbers."""
 
-import copy
 import functools
 import math
-import time
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType, ModuleType
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import jax.random as jr
 import numpy as np
-from jaxtyping import Array, Float
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float, PyTree
 
 from ...data import Observations
-from ...laws import Closures, ClosureSpec, bind
+from ...laws import LawSpec, SolverLaws, bind
 from ...parameters import Stated, System, Theta
 from .._base import Draws, Equation, ForwardModel, Systems
-from .._index import Near, ObservationIndex, interpolation_error, near_between, near_on_grid
-from .._observe import Observed
+from .._index import Near, ObservationIndex, Observed, interpolation_error, near_between, near_on_grid
 from .._shared import (
+    Covariates,
     NoiseModel,
     ProblemError,
     Record,
@@ -30,11 +29,13 @@ from .._shared import (
     check_called,
     constant_laws,
     identity_laws,
+    plain_names,
     trace,
-    unit_scaling,
+    unit_laws,
 )
-from ._host import run_on_host, solve_on_host
+from ._calls import Recorder, call_on_host, in_numpy
 
+Line = Sequence[float] | np.ndarray
 POINTS = {1: 101, 2: 33, 3: 17}  # along each axis, where no grid is given
 CALL = "solve(p, f, where)"
 ANYHOW = (
@@ -63,19 +64,19 @@ class Custom(Equation):
 
     def __init__(
         self,
-        solve: Callable[..., Any],
+        solve: Callable[..., PyTree],
         *,
         parameters: Stated,
         observed: Observed,
         state: Sequence[str] | str | None = None,
-        span: Sequence[float] | Mapping[str, Sequence[float]] | None = None,
-        grid: Sequence[float] | np.ndarray | Mapping[str, Any] | None = None,
-        closure: ClosureSpec | Mapping[str, ClosureSpec] | None = None,
+        span: Line | Mapping[str, Line] | None = None,
+        grid: Line | Mapping[str, Line] | None = None,
+        closure: LawSpec | Mapping[str, LawSpec] | None = None,
         differentiable: bool = True,
         expensive: bool | None = None,
         sigma: Sigma = None,
         noise: str | NoiseModel = "normal",
-        covariates: Mapping[str, Sequence[str] | str] | None = None,
+        covariates: Covariates = None,
         name: str = "problem",
     ):
         stated = locals()
@@ -93,8 +94,12 @@ class Custom(Equation):
         self.default_forward = "solver" if differentiable else "basis"
         if differentiable:
             self._check_shape()
-        else:
-            self._check_laws()
+        for law, spec in self.closures.items():
+            if spec.trainable and not differentiable:
+                raise ProblemError(
+                    f"the law {law!r} is learned by derivatives of the solution, and differentiable=False says that there are none; "
+                    "give it as cl.Known(function), or write solve in JAX and leave differentiable out"
+                )
 
     # The grid
 
@@ -128,31 +133,44 @@ class Custom(Equation):
 
     def law_input_names(self) -> dict[str, tuple[str, ...]]:
         """Nobody can tell what a solver hands to its laws: they are numbered."""
-        counts = {name: spec.inputs for name, spec in self.closures.items()}
-        return {n: ("input",) if c == 1 else tuple(f"input {i + 1}" for i in range(c)) for n, c in counts.items()}
+        return {name: plain_names(spec.inputs) for name, spec in self.closures.items()}
 
     def states_at(
-        self, theta: Theta, laws: Closures, places: Float[Array, "n axis"], system: System, record: Record | None = None
+        self,
+        theta: Theta,
+        laws: SolverLaws,
+        places: Float[Array, "n axis"],
+        system: System,
+        record: Record | None = None,
     ) -> Float[Array, "n state"]:
         """What the user's solver gives at places, in any order."""
         p = self.parameters.constrain(theta, system)
         if not self.differentiable:
-            return solve_on_host(self, p, laws, places)
+            shape = jax.ShapeDtypeStruct((len(places), len(self.state_names)), places.dtype)
+            return call_on_host(lambda p, places: self.run_on_host(p, laws, places), shape, p, places)
         f = bind(laws, self.single, record)
         order = jnp.argsort(places[:, 0])
-        return self.as_states(self.solve(p, f, places[order]), len(places), jnp)[jnp.argsort(order)]
+        return self._as_states(self.solve(p, f, places[order]), len(places), jnp)[jnp.argsort(order)]
 
-    def as_states(self, value: Any, count: int, xp: Any) -> Any:
+    def run_on_host(
+        self, p: PyTree, laws: SolverLaws, places: ArrayLike, recorders: Mapping[str, Recorder] = MappingProxyType({})
+    ) -> Float[np.ndarray, "n state"]:
+        """The same as Python: the user's function called with floats, NumPy arrays and laws of these."""
+        at = np.asarray(places, float)
+        order = np.argsort(at[:, 0], kind="stable")
+        numbers = self.parameters.record(*(float(part) for part in p))
+        found = self.solve(numbers, in_numpy(laws, self.single, recorders), at[order])
+        return self._as_states(found, len(at), np)[np.argsort(order)]
+
+    def _as_states(self, value: PyTree, count: int, xp: ModuleType) -> Any:
         """(n, state) in NumPy or JAX, or a message what came instead."""
         if value is None:
             raise ProblemError(f"{CALL} returned nothing; is there a `return`?")
-        found = (
-            xp.stack([xp.asarray(part) for part in value], -1) if isinstance(value, tuple | list) else xp.asarray(value)
-        )
+        several = isinstance(value, tuple | list)
+        found = xp.stack([xp.asarray(part) for part in value], -1) if several else xp.asarray(value)
         states = len(self.state_names)
-        if not self.anywhere and found.shape in (self.shape, (*self.shape, states)):
-            return found.reshape(count, states).astype(float)
-        if found.shape == (count, states) or (states == 1 and found.shape == (count,)):
+        on_grid = not self.anywhere and found.shape in (self.shape, (*self.shape, states))
+        if on_grid or found.shape == (count, states) or (states == 1 and found.shape == (count,)):
             return found.reshape(count, states).astype(float)
         one = f"({count},) or " if states == 1 else ""
         raise ProblemError(
@@ -172,45 +190,43 @@ class Custom(Equation):
         return spread
 
     def evaluate_at(
-        self, theta: Array, laws: Closures, share: Float[Array, " 2"], state: Float[Array, " state"], system: System
+        self, theta: Array, laws: SolverLaws, share: Float[Array, " 2"], state: Float[Array, " state"], system: System
     ) -> Float[Array, " number"]:
         """Of solutions half a standard deviation about the guesses, with the laws and without."""
         spread = 0.5 * np.sqrt(self.parameters.mean_variance)
-        at, none = (
-            jnp.asarray(self.parameters.mean, float) + jnp.asarray(spread, float) * theta,
-            dict.fromkeys(laws, 0.0),
-        )
-        found = [self.states_at(at, each, self._places, system) for each in (laws, constant_laws(self.closures, none))]
+        at = self._guesses + jnp.asarray(spread, float) * theta
+        without = constant_laws(self.closures, dict.fromkeys(laws, 0.0))
+        found = [self.states_at(at, each, self.places, system) for each in (laws, without)]
         return jnp.stack([jnp.mean((u + more) ** 2) for states in found for u in states.T for more in (0.0, 1.0)])
 
     @property
-    def _first_laws(self) -> dict[str, Any]:
-        return {n: spec.build(jr.key(0), unit_scaling(spec.inputs)) for n, spec in self.closures.items()}
-
-    @property
-    def _places(self) -> Float[Array, "point axis"]:
+    def places(self) -> Float[Array, "point axis"]:
         return jnp.asarray(self.points, float)
 
-    def check_scheme(self, laws: Closures | None = None, theta: Draws = None, system: Systems = None) -> None:
+    @property
+    def _guesses(self) -> Theta:
+        return jnp.asarray(self.parameters.mean, float)
+
+    def check_scheme(self, laws: SolverLaws | None = None, theta: Draws = None, system: Systems = None) -> None:
         """Before a fit: does the solver run at the guesses, and has it the derivatives that are needed?"""
         if laws is not None:
             return
         if not self.differentiable:
             self._run_once()
             return
-        at = jnp.asarray(self.parameters.mean, float)
+        at, first = self._guesses, unit_laws(self.closures)
 
-        def total(laws: Closures) -> Array:
-            return jnp.sum(self.states_at(at, laws, self._places, 0))
+        def total(laws: SolverLaws) -> Array:
+            return jnp.sum(self.states_at(at, laws, self.places, 0))
 
         def pushed(theta: Array) -> Array:
-            return jax.jvp(lambda t: self.states_at(t, self._first_laws, self._places, 0), (theta,), (theta,))[1]
+            return jax.jvp(lambda t: self.states_at(t, first, self.places, 0), (theta,), (theta,))[1]
 
         tried = "forward mode (jax.jvp)", "its parameters"
         try:
             jax.eval_shape(pushed, at)
             tried = "reverse mode (jax.grad)", "its law"
-            eqx.filter_eval_shape(eqx.filter_grad(total), self._first_laws)
+            eqx.filter_eval_shape(eqx.filter_grad(total), first)
         except Exception as error:
             raise ProblemError(
                 f"{CALL} cannot be differentiated in {tried[1]}, in {tried[0]}: {type(error).__name__}: {str(error)[:300]}. Loops of "
@@ -228,17 +244,6 @@ class Custom(Equation):
     def explain_flat(self, parameter: str) -> str:
         return f"{super().explain_flat(parameter)}, {ANYHOW}"
 
-    def solve_seconds(self) -> float:
-        """Of one solution on the grid at the guesses, compiled."""
-        theta, laws = (
-            jnp.asarray(self.parameters.mean, float),
-            constant_laws(self.closures, dict.fromkeys(self.closures, 0.0)),
-        )
-        program = jax.jit(lambda theta: self.states_at(theta, laws, self._places, 0)).lower(theta).compile()
-        start = time.perf_counter()
-        jax.block_until_ready(program(theta))
-        return time.perf_counter() - start
-
     def _check_shape(self) -> None:
         record: Record = {name: [] for name in self.closures}
         count = 7 if self.anywhere else len(self.points)
@@ -249,19 +254,10 @@ class Custom(Equation):
         trace(probe, len(self.parameters), 0, CALL, (count, len(self.axes)))
         check_called(record, self.single, True, CALL)
 
-    def _check_laws(self) -> None:
-        for law, spec in self.closures.items():
-            if spec.trainable:
-                raise ProblemError(
-                    f"the law {law!r} is learned by derivatives of the solution, and differentiable=False says that there are none; "
-                    "give it as cl.Known(function), or write solve in JAX and leave differentiable out"
-                )
-
     def _run_once(self) -> None:
         """As Python, where an exception can be told."""
-        p = self.parameters.constrain(jnp.asarray(self.parameters.mean, float), 0)
         try:
-            run_on_host(self, p, self._first_laws, self.points)
+            self.run_on_host(self.parameters.constrain(self._guesses, 0), unit_laws(self.closures), self.points)
         except ProblemError:
             raise
         except Exception as error:
@@ -282,18 +278,15 @@ class Custom(Equation):
             return self
         step = line[-1] - line[-2]
         more = line[-1] + step * np.arange(1, math.ceil((until - line[-1]) / step - 1e-6) + 1)
-        longer = copy.copy(self)
-        longer.lines = (*self.lines[:axis], np.concatenate([line, more]), *self.lines[axis + 1 :])
-        longer.spans = (*self.spans[:axis], (begin, float(more[-1])), *self.spans[axis + 1 :])
-        longer.__dict__.pop("points", None)
-        named = {"grid": dict(zip(self.axes, longer.lines)), "span": dict(zip(self.axes, longer.spans))}
-        longer._stated = {**self._stated, **named, **({} if self.anywhere else {"span": None})}
-        if self.differentiable:
-            longer._check_shape()
-        return longer
+        grid = dict(zip(self.axes, self.lines)) | {"time": np.concatenate([line, more])}
+        span = dict(zip(self.axes, self.spans)) | {"time": (begin, float(more[-1]))}
+        stated = {**self._stated, "grid": grid, "span": span if self.anywhere else None, "name": self.name}
+        return type(self)(**stated).with_parameters(self.parameters)
 
 
-def _axes_of(span: Any, grid: Any) -> tuple[dict[str, tuple[float, float]], tuple[np.ndarray, ...]]:
+def _axes_of(
+    span: Line | Mapping[str, Line] | None, grid: Line | Mapping[str, Line] | None
+) -> tuple[dict[str, tuple[float, float]], tuple[np.ndarray, ...]]:
     """Bounds of every axis by name, and the values of the grid along each."""
     if span is None and grid is None:
         raise ProblemError(
@@ -318,5 +311,5 @@ def _axes_of(span: Any, grid: Any) -> tuple[dict[str, tuple[float, float]], tupl
     return spans, lines
 
 
-def _by_axis(given: Any) -> Mapping[str, Any]:
+def _by_axis(given: Line | Mapping[str, Line]) -> Mapping[str, Line]:
     return given if isinstance(given, Mapping) else {"time": given}

@@ -1,20 +1,20 @@
 """A user's solver as a forward model."""
 
 import dataclasses
-from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from ...laws import Closures, LawSpec, SolverLaw
-from ...parameters import System, Theta
+from ...laws import LawSpec, SolverLaw, SolverLaws
+from ...parameters import Physical, System, Theta
 from .._base import ForwardModel
 from .._index import LawInputs, ObservationIndex, Predictions, States
+from ._calls import CALLS, Recorder, call_on_host, fetched, noted
 from ._custom import Custom
-from ._host import inputs_on_host
-from ._record import fetched, noted
 
 
 class Between(SolverLaw):
@@ -25,10 +25,7 @@ class Between(SolverLaw):
     other: SolverLaw
     share: Float[Array, ""]
 
-    def outside(self, x: Float[Array, "*calls input"]) -> None:
-        return None
-
-    def __call__(self, *x: Any) -> Any:
+    def __call__(self, *x: ArrayLike) -> Array:
         here = self.one(*x)
         return here + self.share * (self.other(*x) - here)
 
@@ -42,8 +39,7 @@ class CustomSolver(ForwardModel):
     def working_set_size(self, parameters: int) -> int:
         return 2 * len(self.problem.points) * len(self.problem.state_names) * (1 + parameters)
 
-    def predict(self, theta: Theta, context: Closures, where: ObservationIndex, system: System) -> Predictions:
-        """Observed quantities of one system at its observation points."""
+    def predict(self, theta: Theta, context: SolverLaws, where: ObservationIndex, system: System) -> Predictions:
         problem = self.problem
         if problem.anywhere:
             states = problem.states_at(theta, context, where.place, system)
@@ -51,20 +47,31 @@ class CustomSolver(ForwardModel):
             states = where.states(self.solution(theta, context, system)[where.node])
         return problem.operator(theta, where, states, system)
 
-    def solution(self, theta: Theta, laws: Closures, system: System) -> States:
-        return self.problem.states_at(theta, laws, jnp.asarray(self.problem.points, float), system)
+    def solution(self, theta: Theta, laws: SolverLaws, system: System) -> States:
+        return self.problem.states_at(theta, laws, self.problem.places, system)
 
-    def law_inputs(self, theta: Theta, laws: Closures, system: System) -> LawInputs:
+    def law_inputs(self, theta: Theta, laws: SolverLaws, system: System) -> LawInputs:
         """Some of the inputs the laws were called with, also in steps that were rejected."""
         if not self.problem.differentiable:
-            return inputs_on_host(self.problem, self.problem.parameters.constrain(theta, system), laws)
+            return self._inputs_on_host(self.problem.parameters.constrain(theta, system), laws)
         watched = noted(laws, theta[0] + 0 * system)
         return fetched(watched, self.solution(theta, watched, system))
 
-    def rhs_values(self, theta: Theta, laws: Closures, states: States, system: System) -> States:
+    def _inputs_on_host(self, p: Physical, laws: SolverLaws) -> LawInputs:
+        kind = jnp.result_type(float)
+        shapes = {name: jax.ShapeDtypeStruct((CALLS, law.spec.inputs), kind) for name, law in laws.items()}
+
+        def called(p: Physical) -> dict[str, np.ndarray]:
+            recorders = {name: Recorder(law) for name, law in laws.items()}
+            self.problem.run_on_host(p, laws, self.problem.points, recorders)
+            return {name: recorder.fetch(0.0, 0.0) for name, recorder in recorders.items()}
+
+        return call_on_host(called, shapes, p)
+
+    def rhs_values(self, theta: Theta, laws: SolverLaws, states: States, system: System) -> States:
         return states
 
-    def law_effect(self, theta: Theta, laws: Closures, others: Closures, states: States, system: System) -> States:
+    def law_effect(self, theta: Theta, laws: SolverLaws, others: SolverLaws, states: States, system: System) -> States:
         """How the solution begins to change from these laws to the others."""
 
         def solved(share: Array) -> States:

@@ -10,11 +10,10 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ...data import Observations
-from ...laws import Closures, ClosureSpec, bind
+from ...laws import LawSpec, SolverLaws, bind
 from ...parameters import Stated, System, Theta, check_name
 from .._base import Equation, ForwardModel
-from .._index import Near, ObservationIndex
-from .._observe import Observed
+from .._index import Near, ObservationIndex, Observed
 from .._shared import (
     NoiseModel,
     Place,
@@ -56,7 +55,7 @@ class Elliptic(Equation):
         *,
         domain: Domain,
         parameters: Stated,
-        closure: ClosureSpec | Mapping[str, ClosureSpec] | None = None,
+        closure: LawSpec | Mapping[str, LawSpec] | None = None,
         boundary: float | Callable[..., Any] | None = None,
         natural: Predicate | None = None,
         field: str = "u",
@@ -137,7 +136,7 @@ class Elliptic(Equation):
         return scalars(value, "source(x, p)", ("s",))[0]
 
     def conductivity(
-        self, theta: Theta, laws: Closures, system: System, record: Record | None = None
+        self, theta: Theta, laws: SolverLaws, system: System, record: Record | None = None
     ) -> Callable[[Array, Array], Float[Array, ""]]:
         """The coefficient (u, place) -> a of one system."""
         p, f = self.parameters.constrain(theta, system), bind(laws, self.single, record)
@@ -170,7 +169,7 @@ class Elliptic(Equation):
         return float(np.median(source)) / (spread * sum((np.pi / (high - low)) ** 2 for low, high in self.bounds))
 
     def evaluate_at(
-        self, theta: Array, laws: Closures, share: Float[Array, " 2"], state: Float[Array, " state"], system: System
+        self, theta: Array, laws: SolverLaws, share: Float[Array, " 2"], state: Float[Array, " state"], system: System
     ) -> Float[Array, " number"]:
         """Coefficient, source and boundary value at a place."""
         place = jnp.stack([low + s * (high - low) for s, (low, high) in zip(share, self.bounds)])

@@ -12,7 +12,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
-from ...laws import Closures
+from ...laws import SolverLaws
 from ...parameters import System, Theta
 from .._base import ForwardModel
 from .._index import LawInputs, ObservationIndex, Predictions, States
@@ -29,7 +29,7 @@ BUDGET = 400
 class Warm(NamedTuple):
     """What a prediction needs beside theta: the laws, and nodal values to start from."""
 
-    laws: Closures
+    laws: SolverLaws
     start: Float[Array, " node"]
 
 
@@ -82,7 +82,7 @@ class EllipticSolver(ForwardModel):
     def mesh(self) -> Elements:
         return elements(self.problem)
 
-    def prepare_context(self, laws: Closures, network: Any = None) -> Warm:
+    def prepare_context(self, laws: SolverLaws, network: Any = None) -> Warm:
         """The laws, and the solution in the middle of the prior to start from."""
         with jax.ensure_compile_time_eval():
             middle = jnp.asarray(self.problem.parameters.mean, float)
@@ -100,13 +100,13 @@ class EllipticSolver(ForwardModel):
         return self.problem.operator(theta, where, states, system)
 
     def solution(
-        self, theta: Theta, laws: Closures, system: System, start: Float[Array, " node"] | None = None
+        self, theta: Theta, laws: SolverLaws, system: System, start: Float[Array, " node"] | None = None
     ) -> States:
         """The field of one system at all nodes."""
         first = self._equation(theta, laws, system).lift if start is None else start
         return self._field(theta, laws, system, first)[:, None]
 
-    def law_inputs(self, theta: Theta, laws: Closures, system: System) -> LawInputs:
+    def law_inputs(self, theta: Theta, laws: SolverLaws, system: System) -> LawInputs:
         """Every input the laws are called with in one system's solution."""
 
         def calls(u: Array, place: Array) -> dict[str, Array]:
@@ -118,13 +118,13 @@ class EllipticSolver(ForwardModel):
         seen = jax.vmap(calls)(self.solution(theta, laws, system)[:, 0], jnp.asarray(self.problem.points, float))
         return {name: inputs.reshape(-1, inputs.shape[-1]) for name, inputs in seen.items()}
 
-    def rhs_values(self, theta: Theta, laws: Closures, states: States, system: System) -> States:
+    def rhs_values(self, theta: Theta, laws: SolverLaws, states: States, system: System) -> States:
         """The coefficient at a solution."""
         coefficient = jax.vmap(self.problem.conductivity(theta, laws, system))
         return coefficient(states[:, 0], jnp.asarray(self.problem.points, float))[:, None]
 
     def grid_residual(
-        self, theta: Theta, laws: Closures, states: States, system: System
+        self, theta: Theta, laws: SolverLaws, states: States, system: System
     ) -> Float[Array, "condition 1"]:
         """How far nodal values miss the discrete equations at the free nodes, in units of u.
 
@@ -140,7 +140,7 @@ class EllipticSolver(ForwardModel):
     def point_residual(
         self,
         theta: Theta,
-        laws: Closures,
+        laws: SolverLaws,
         function: Callable[[Float[Array, " 2"]], Float[Array, " 1"]],
         places: Float[Array, "n 2"],
         system: System,
@@ -163,10 +163,10 @@ class EllipticSolver(ForwardModel):
 
         return jax.vmap(residual)(places)[:, None]
 
-    def _equation(self, theta: Array, laws: Closures, system: System) -> "_Equation":
+    def _equation(self, theta: Array, laws: SolverLaws, system: System) -> "_Equation":
         return _equation(self.problem, self.mesh, theta, laws, system)
 
-    def _field(self, theta: Array, laws: Closures, system: System, start: Array) -> Float[Array, " node"]:
+    def _field(self, theta: Array, laws: SolverLaws, system: System, start: Array) -> Float[Array, " node"]:
         """Nodal values; what is differentiated is not the solve but the residual it leaves."""
         fixed = self._equation(lax.stop_gradient(theta), _frozen(laws), system)
         look = _newton(fixed, lax.stop_gradient(start))
@@ -203,7 +203,7 @@ class _Equation(NamedTuple):
         return self.mesh.derivative(look.a, look.slope, self.whole(look.free))
 
 
-def _equation(problem: Elliptic, mesh: Elements, theta: Array, laws: Closures, system: System) -> _Equation:
+def _equation(problem: Elliptic, mesh: Elements, theta: Array, laws: SolverLaws, system: System) -> _Equation:
     points = jnp.asarray(problem.points, float)
     conductivity = problem.conductivity(theta, laws, system)
     lift = jax.vmap(lambda place: problem.lift(theta, place, system)[0])(points)

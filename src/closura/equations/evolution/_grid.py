@@ -1,26 +1,29 @@
 """The grid of an evolution equation: nodes along x, or along x and y, with derivatives along each axis."""
 
 import dataclasses
+import functools
 import math
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
+from .._index import Numbers
+from .._initial_value import Axes, T
 from .._integrators import State
 from .._shared import Place, ProblemError, as_interval, bundle, scalars
-from ._schemes import Differences, End, differences, ends_of
+from ._schemes import Boundary, Differences, Ends, differences, ends_of
 
 SPACE = ("x", "y")
 LEAST = 8  # cells along an axis
 USUAL = 50, 24  # of a line, and along each axis of a rectangle
-Ends = tuple[End | None, End | None]
 Gradient = bundle("ux", SPACE)  # one derivative along each axis
-Derivatives = tuple[Any, ...]  # of each field a number, or a Gradient
-Slopes = tuple[tuple[Any, Any], ...] | None  # of one field, at the low and the high end of every axis
+AtEnds = (
+    tuple[tuple[ArrayLike, ArrayLike], ...] | None
+)  # derivatives of one field at the low and high end of every axis
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -31,7 +34,14 @@ class Line:
     domain: tuple[float, float]
     cells: int
     ends: Ends
-    differences: Differences
+    scheme: str
+    order: int
+    dealias: bool
+
+    @functools.cached_property
+    def differences(self) -> Differences:
+        low, high = self.domain
+        return differences(self.scheme, self.order, self.cells, high - low, self.ends, self.dealias)
 
     @property
     def periodic(self) -> bool:
@@ -48,10 +58,14 @@ class Line:
         count = self.differences.matrices.shape[1]
         return self.nodes if count == len(self.nodes) else np.linspace(*self.domain, count + 1)[:-1]
 
+    def share(self, at: Float[Array, ""]) -> Float[Array, ""]:
+        """How much of the line lies below a place."""
+        return (at - self.domain[0]) / (self.domain[1] - self.domain[0])
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Grid:
-    """A line, or two that span a rectangle; a field is an array with an axis for each."""
+    """A line, or two that span a rectangle; a field is an array with an axis for each, a place one coordinate for each."""
 
     lines: tuple[Line, ...]
 
@@ -68,77 +82,68 @@ class Grid:
         return math.prod(self.shape)
 
     @property
-    def nodes(self) -> Any:
-        """Places as functions of x get them, those of all nodes."""
-        return self._everywhere([line.nodes for line in self.lines])
+    def nodes(self) -> State:
+        return _places([line.nodes for line in self.lines])
 
     @property
-    def sites(self) -> Any:
-        """Places as functions of x get them, those at which the equation is evaluated."""
-        return self._everywhere([line.sites for line in self.lines])
+    def sites(self) -> State:
+        """The places at which the equation is evaluated."""
+        return _places([line.sites for line in self.lines])
 
-    def along(self, axis: int, end: float) -> Any:
-        """Places as functions of x get them, those of the nodes at an end of an axis."""
-        if not self.plane:
-            return jnp.asarray(end, float)
-        other = jnp.asarray(self.lines[1 - axis].nodes, float)
-        parts = jnp.full_like(other, end), other
-        return Place(*(parts if axis == 0 else parts[::-1]))
+    def at_end(self, function: Callable[[State], T], axis: int, side: int) -> T:
+        """A function of a place, at all nodes of an end of an axis."""
+        lines = [line.nodes for line in self.lines]
+        lines[axis] = np.array([self.lines[axis].domain[side]])
+        for _ in lines[1:]:
+            function = jax.vmap(function)
+        return function(tuple(part.squeeze(axis) for part in _places(lines)))
 
-    def place(self, x: Any) -> Any:
-        """A place as functions of x get it, from its coordinates."""
+    def place(self, x: State) -> State | Array:
+        """A place as functions of x get it."""
         return Place(*x) if self.plane else x[0]
 
-    def paired(self, parts: Any) -> Derivatives:
-        """Of each field one derivative along every axis, from those (axis, field)."""
-        return tuple(Gradient(*each) if self.plane else each[0] for each in zip(*parts))
+    def gradients(self, along: Axes) -> tuple[Array | State, ...]:
+        """Derivatives as the physics gets them, of each field one or a pair, from those (axis, field)."""
+        return tuple(Gradient(*each) if self.plane else each[0] for each in zip(*along))
 
-    def each(self, function: Callable[..., Any], axes: int = 1, fixed: int = 0) -> Callable[..., Any]:
-        """A function of `axes` things at one place and `fixed` others, at all places at once."""
+    def each(self, function: Callable[..., T]) -> Callable[..., T]:
+        """A function of things at one place, at all places at once."""
         for _ in self.lines:
-            function = jax.vmap(function, in_axes=(0,) * axes + (None,) * fixed)
+            function = jax.vmap(function)
         return function
 
-    def derivatives(
-        self, u: Float[Array, "*node"], slopes: Slopes = None
-    ) -> tuple[Float[Array, "*site"], tuple[tuple[Float[Array, "*site"], ...], ...]]:
+    def derivatives(self, u: Float[Array, "*node"], at_ends: AtEnds = None) -> tuple[Float[Array, "*site"], Axes]:
         """A field at the sites, and along each axis its first derivatives (of upwind, two) and the second."""
-        at_ends = [None] * len(self.lines) if slopes is None else slopes
-        if not self.plane:
-            values, *along = self.lines[0].differences(u, at_ends[0])
-            return values, (tuple(along),)
-        x, y = (line.differences for line in self.lines)
-        lifted, *along_x = x(u, at_ends[0], axis=0)
-        values, *along_y = y(lifted, at_ends[1])
-        return values, (tuple(y.lift(part) for part in along_x), tuple(along_y))
+        found: list[State] = []
+        for axis, line in enumerate(self.lines):
+            found = [tuple(line.differences.lift(part, axis) for part in parts) for parts in found]
+            u, *parts = line.differences(u, None if at_ends is None else at_ends[axis], axis)
+            found.append(tuple(parts))
+        return u, tuple(found)
 
     def gather(self, rates: Float[Array, "*site"]) -> Float[Array, "*node"]:
         """Rates at the nodes from those at the sites."""
-        if not self.plane:
-            return self.lines[0].differences.gather(rates)
-        x, y = (line.differences for line in self.lines)
-        return x.gather(y.gather(rates), axis=0)
+        for axis in reversed(range(len(self.lines))):
+            rates = self.lines[axis].differences.gather(rates, axis)
+        return rates
 
-    def put(self, u: Float[Array, "*node"], axis: int, side: int, value: Any) -> Float[Array, "*node"]:
-        """A field with other values at an end of an axis: one number, or one a node there."""
+    def put(
+        self, u: Float[Array, "*node"], axis: int, side: int, value: Float[Array, "*other"]
+    ) -> Float[Array, "*node"]:
+        """A field with other values at an end of an axis, one a node there."""
         count = self.shape[axis]
         here = jnp.arange(count) == (count - 1 if side else 0)
-        if self.plane and axis == 0:
-            return jnp.where(here[:, None], value, u)
-        return jnp.where(here, value[:, None] if self.plane and jnp.ndim(value) else value, u)
-
-    def _everywhere(self, lines: list[np.ndarray]) -> Any:
-        if not self.plane:
-            return jnp.asarray(lines[0], float)
-        return Place(*(jnp.asarray(part, float) for part in np.meshgrid(*lines, indexing="ij")))
+        others = [other for other in range(u.ndim) if other != axis]
+        return jnp.where(jnp.expand_dims(here, others), jnp.expand_dims(value, axis), u)
 
 
-def domains_of(domain: Any) -> tuple[tuple[float, float], ...]:
+def _places(lines: Sequence[np.ndarray]) -> State:
+    return tuple(jnp.asarray(part, float) for part in np.meshgrid(*lines, indexing="ij"))
+
+
+def domains_of(domain: Sequence[float | Sequence[float]]) -> tuple[tuple[float, float], ...]:
     """The interval of every axis."""
-    try:
-        parts = tuple(domain)
-    except TypeError:
-        parts = ()
+    parts = tuple(domain) if np.iterable(domain) else ()
     if not any(np.ndim(part) for part in parts):
         return (as_interval(domain, "domain"),)
     if len(parts) != len(SPACE):
@@ -149,18 +154,18 @@ def domains_of(domain: Any) -> tuple[tuple[float, float], ...]:
     return tuple(as_interval(part, f"domain along {name}") for name, part in zip(SPACE, parts))
 
 
-def cells_of(cells: Any, axes: int) -> tuple[int, ...]:
+def cells_of(cells: int | Sequence[int] | None, axes: int) -> tuple[int, ...]:
     """The number of cells along every axis."""
     if cells is None:
         return (USUAL[axes - 1],) * axes
-    counts = (cells,) * axes if np.ndim(cells) == 0 else tuple(cells)
+    counts = tuple(cells) if np.iterable(cells) else (cells,) * axes
     if len(counts) != axes or not all(isinstance(count, int | np.integer) for count in counts):
         wanted = "one whole number" + (" for both axes, or a pair (along x, along y)" if axes > 1 else "")
         raise ProblemError(f"cells={cells!r} must be {wanted}")
     return counts
 
 
-def boundaries_of(boundary: Any, axes: int) -> tuple[Ends, ...]:
+def boundaries_of(boundary: Boundary | Mapping[str, Boundary], axes: int) -> tuple[Ends, ...]:
     """What holds at the ends of every axis."""
     names = SPACE[:axes]
     if isinstance(boundary, Mapping):
@@ -175,32 +180,16 @@ def boundaries_of(boundary: Any, axes: int) -> tuple[Ends, ...]:
     return (ends_of(boundary),) * axes
 
 
-def grid_of(
-    domains: tuple[tuple[float, float], ...],
-    counts: tuple[int, ...],
-    ends: tuple[Ends, ...],
-    scheme: str,
-    order: int,
-    dealias: bool,
-) -> Grid:
-    lines = []
-    for name, (low, high), cells, pair in zip(SPACE, domains, counts, ends):
-        rule = differences(scheme, order, cells, high - low, pair, dealias)
-        lines.append(Line(name, (low, high), cells, pair, rule))
-    return Grid(tuple(lines))
-
-
-def speeds_of(speeds: Any, names: tuple[str, ...], plane: bool) -> tuple[State, ...]:
+def speeds_of(speeds: Numbers | Sequence[Numbers], names: tuple[str, ...], plane: bool) -> Axes:
     """(axis, field), from one speed for all fields or one each; in the plane, from pairs."""
     count, what = len(names), "speed(u, p, f)"
     if not plane:
-        same = count > 1 and not isinstance(speeds, tuple | list) and jnp.ndim(speeds) == 0
-        return (scalars((speeds,) * count if same else speeds, what, names),)
-    pairs = speeds if isinstance(speeds, tuple | list) and any(map(_is_pair, speeds)) else (speeds,) * count
+        return (scalars(speeds if _is_several(speeds) else (speeds,) * count, what, names),)
+    pairs = speeds if isinstance(speeds, Sequence) and any(map(_is_several, speeds)) else (speeds,) * count
     if len(pairs) != count:
         raise ProblemError(f"{what} must return a pair (along x, along y), or one for each of {count} fields")
     return tuple(zip(*(scalars(pair, what, ("along x", "along y")) for pair in pairs)))
 
 
-def _is_pair(part: Any) -> bool:
-    return isinstance(part, tuple | list) or jnp.ndim(part) > 0
+def _is_several(part: Numbers | Sequence[Numbers]) -> bool:
+    return isinstance(part, Sequence) or jnp.ndim(part) > 0

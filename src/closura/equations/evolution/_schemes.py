@@ -8,16 +8,18 @@ import dataclasses
 import functools
 import math
 import operator
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
+from .._index import Numbers
 from .._shared import ProblemError
 
+Given = ArrayLike | Callable[..., Numbers] | tuple[ArrayLike | Callable[..., Numbers], ...]
 DENSE = 128  # nodes up to which one product is used; at 200 it takes five to ten times as long as shifted sums
 
 
@@ -28,17 +30,18 @@ class Dirichlet:
     With several fields it is one for all, or a tuple of one each.
     """
 
-    value: Any = None
+    value: Given | None = None
 
 
 @dataclasses.dataclass(frozen=True)
 class Neumann:
     """At this end the field has a slope u_x: a number or a function (t, p), or a tuple of one for each of several fields."""
 
-    slope: Any = 0.0
+    slope: Given = 0.0
 
 
 End = Dirichlet | Neumann
+Ends = tuple[End | None, End | None]  # None on a circle
 Window = tuple[int, int]
 
 # How many nodes to the left and to the right a derivative looks, by order: the first derivatives (upwind has two, for
@@ -53,7 +56,7 @@ WINDOWS: dict[str, dict[int, tuple[tuple[Window, ...], Window]]] = {
 }
 DEFAULT_ORDER = {"central": 4, "upwind": 3}
 SCHEMES = ("spectral", *WINDOWS)
-BOUNDARIES: dict[str, tuple[End | None, End | None]] = {
+BOUNDARIES: dict[str, Ends] = {
     "periodic": (None, None),
     "dirichlet": (Dirichlet(), Dirichlet()),
     "neumann": (Neumann(), Neumann()),
@@ -78,13 +81,13 @@ class Differences:
     back: Float[np.ndarray, "node site"] | None = None
 
     def __call__(
-        self, u: Float[Array, "*node"], slopes: tuple[Any, Any] | None = None, axis: int = -1
+        self, u: Float[Array, "*node"], at_ends: tuple[ArrayLike, ArrayLike] | None = None, axis: int = 0
     ) -> tuple[Float[Array, "*site"], ...]:
-        """The field at the sites, and its derivatives along an axis: the last one, or 0."""
+        """The field at the sites, and its derivatives along an axis."""
         sites, nodes = self.matrices.shape[1:]
         if self.band is not None and nodes > DENSE:
             if u.ndim > 1:
-                return jax.vmap(lambda line: self(line, slopes), in_axes=1 + axis, out_axes=1 + axis)(u)
+                return jax.vmap(lambda line: self(line, at_ends), in_axes=1 - axis, out_axes=1 - axis)(u)
             parts = (u, *(self._shifted(u, matrix, self.band) for matrix in self.matrices))
         elif u.ndim > 1:
             # One by one: what the equation does not ask for is then left out of the program.
@@ -94,18 +97,18 @@ class Differences:
             flat = u @ jnp.asarray(stack.reshape(-1, nodes).T, u.dtype)
             parts = tuple(flat[i * sites : (i + 1) * sites] for i in range(len(stack)))
             parts = parts if self.values is not None else (u, *parts)
-        if slopes is None:
+        if at_ends is None:
             return parts
         low, high = (jnp.asarray(end, u.dtype) for end in np.moveaxis(self.ends, -1, 0))
-        given = [low[i] * slopes[0] + high[i] * slopes[1] for i in range(len(low))]
-        given = [more[:, None] for more in given] if u.ndim > 1 and axis == 0 else given
+        given = low * at_ends[0] + high * at_ends[1]
+        given = given[:, :, None] if axis < u.ndim - 1 else given
         return (parts[0], *(part + more for part, more in zip(parts[1:], given)))
 
-    def lift(self, u: Float[Array, "*node"], axis: int = -1) -> Float[Array, "*site"]:
+    def lift(self, u: Float[Array, "*node"], axis: int) -> Float[Array, "*site"]:
         """A field at the sites along an axis."""
         return u if self.values is None else _product(self.values, u, axis)
 
-    def gather(self, rates: Float[Array, "*site"], axis: int = -1) -> Float[Array, "*node"]:
+    def gather(self, rates: Float[Array, "*site"], axis: int) -> Float[Array, "*node"]:
         """Rates at the nodes from those at the sites."""
         return rates if self.back is None else _product(self.back, rates, axis)
 
@@ -124,43 +127,40 @@ class Differences:
 
 
 def _product(matrix: np.ndarray, u: Float[Array, "*given"], axis: int) -> Float[Array, "*made"]:
-    """A matrix times all lines of a field along its last axis, or along axis 0."""
+    """A matrix times all lines of a field along an axis."""
     factor = jnp.asarray(matrix.T, u.dtype)
-    return u @ factor if axis == -1 else factor.T @ u
+    return u @ factor if axis == u.ndim - 1 else factor.T @ u
 
 
-def differences(
-    scheme: str, order: int, cells: int, length: float, ends: tuple[End | None, End | None], dealias: bool = True
-) -> Differences:
+def differences(scheme: str, order: int, cells: int, length: float, ends: Ends, dealias: bool = True) -> Differences:
     """The derivatives of a scheme over `cells` cells; no end (None) is a periodic line, whose last node is its first."""
     if scheme == "spectral":
-        return _spectral_differences(cells, length, dealias)
-    periodic, spacing = ends[0] is None, length / cells
+        # Dealiased, a product of fields has twice the sites to itself, and waves that the nodes cannot hold are dropped from it.
+        sites = 2 * cells if dealias else cells
+        matrices = np.stack([_spectral(cells, sites, length, derivative) for derivative in (1, 2)])
+        both = (_spectral(cells, sites, length, 0), _spectral(sites, cells, length, 0)) if dealias else (None, None)
+        return Differences(matrices, np.zeros((2, sites, 2)), None, True, *both)
     first, second = WINDOWS[scheme][order]
     wanted = [(1, window) for window in first] + [(2, second)]
-    rows = [
-        _periodic(cells, derivative, window, spacing)
-        if periodic
-        else _bounded(cells + 1, derivative, window, spacing, tuple(isinstance(end, Neumann) for end in ends))
-        for derivative, window in wanted
-    ]
+    rows = [_rows(cells, derivative, window, length / cells, ends) for derivative, window in wanted]
     matrices, at_ends = (np.stack(parts) for parts in zip(*rows))
-    return Differences(matrices, at_ends, max(max(window) for _, window in wanted), periodic)
+    return Differences(matrices, at_ends, max(max(window) for _, window in wanted), ends[0] is None)
 
 
-def ends_of(boundary: Any) -> tuple[End | None, End | None]:
+def ends_of(boundary: Boundary) -> Ends:
     """What holds at the low and at the high end."""
-    known = BOUNDARIES.get(boundary) if isinstance(boundary, str) else None
-    pair = known or (boundary if isinstance(boundary, tuple) else (boundary, boundary))
-    if known is None and not (len(pair) == 2 and all(isinstance(end, End) for end in pair)):
-        raise ProblemError(
-            f"boundary {boundary!r} is not one of {', '.join(map(repr, BOUNDARIES))}, cl.Dirichlet(value), cl.Neumann(slope) "
-            "or a pair (low, high) of these two"
-        )
-    return pair
+    if isinstance(boundary, str) and boundary in BOUNDARIES:
+        return BOUNDARIES[boundary]
+    pair = boundary if isinstance(boundary, tuple) else (boundary, boundary)
+    if len(pair) == 2 and isinstance(pair[0], End) and isinstance(pair[1], End):
+        return pair[0], pair[1]
+    raise ProblemError(
+        f"boundary {boundary!r} is not one of {', '.join(map(repr, BOUNDARIES))}, cl.Dirichlet(value), cl.Neumann(slope) "
+        "or a pair (low, high) of these two"
+    )
 
 
-def scheme_of(scheme: str | None, order: int | None, periodic: bool, speed: Any) -> tuple[str, int]:
+def scheme_of(scheme: str | None, order: int | None, periodic: bool, speed: object) -> tuple[str, int]:
     """The scheme and its order, filled in and checked."""
     scheme = scheme or ("upwind" if speed is not None else "spectral" if periodic else "central")
     if scheme not in SCHEMES:
@@ -181,53 +181,36 @@ def scheme_of(scheme: str | None, order: int | None, periodic: bool, speed: Any)
     return scheme, order or DEFAULT_ORDER.get(scheme, 0)
 
 
-def _spectral_differences(n: int, length: float, dealias: bool) -> Differences:
-    """Dealiased, a product of fields has twice the sites to itself, and waves that the nodes cannot hold are dropped from it."""
-    sites = 2 * n if dealias else n
-    values, *matrices = (_spectral(n, sites, length, derivative) for derivative in (0, 1, 2))
-    waves = np.fft.rfft(np.eye(sites), axis=0)[: n // 2 + 1]
-    if n % 2 == 0 and dealias:
-        waves[-1] *= 2  # it is both waves of this length, which are one at the nodes
-    back = np.fft.irfft(waves, n, axis=0) * (n / sites)
-    more = {"values": values, "back": back} if dealias else {}
-    return Differences(np.stack(matrices), np.zeros((2, sites, 2)), None, True, **more)
-
-
 def _spectral(n: int, sites: int, length: float, derivative: int) -> np.ndarray:
-    """A derivative of the trigonometric polynomial through n nodes, at more sites, by real transforms of unit vectors."""
-    factor = (2j * np.pi * np.arange(n // 2 + 1) / length) ** derivative
-    if n % 2 == 0 and derivative % 2:
+    """A derivative of the trigonometric polynomial through n nodes, at other sites, by real transforms of unit vectors."""
+    fewer = min(n, sites)
+    factor = (2j * np.pi * np.arange(fewer // 2 + 1) / length) ** derivative
+    if fewer % 2 == 0 and derivative % 2:
         factor[-1] = 0.0  # the highest wave is a cosine: its odd derivatives vanish at every node
-    if n % 2 == 0 and sites > n:
-        factor[-1] *= 0.5  # and half of it is the wave of opposite sign
+    if fewer % 2 == 0 and sites != n:
+        factor[-1] *= (
+            0.5 if sites > n else 2.0
+        )  # half of it is the wave of opposite sign, and at fewer sites the two are one
     waves = np.zeros((sites // 2 + 1, n), complex)
-    waves[: n // 2 + 1] = factor[:, None] * np.fft.rfft(np.eye(n), axis=0)
+    waves[: len(factor)] = factor[:, None] * np.fft.rfft(np.eye(n), axis=0)[: len(factor)]
     return np.fft.irfft(waves, sites, axis=0) * (sites / n)
 
 
-def _periodic(n: int, derivative: int, window: Window, spacing: float) -> tuple[np.ndarray, np.ndarray]:
-    offsets = np.arange(-window[0], window[1] + 1)
-    matrix = np.zeros((n, n))
-    for offset, weight in zip(offsets, _weights(offsets, [], derivative)):
-        matrix[np.arange(n), (np.arange(n) + offset) % n] = weight / spacing**derivative
-    return matrix, np.zeros((n, 2))
-
-
-def _bounded(
-    n: int, derivative: int, window: Window, spacing: float, slopes: Sequence[bool]
-) -> tuple[np.ndarray, np.ndarray]:
-    """Windows that stick out are moved inside; a given slope at the end stands for one of their nodes."""
-    matrix, ends = np.zeros((n, n)), np.zeros((n, 2))
+def _rows(cells: int, derivative: int, window: Window, spacing: float, ends: Ends) -> tuple[np.ndarray, np.ndarray]:
+    """Windows that stick out are moved inside, where there are ends; a derivative given there stands for one of their nodes."""
+    n = cells if ends[0] is None else cells + 1
+    matrix, at_ends = np.zeros((n, n)), np.zeros((n, 2))
     for i in range(n):
-        first, last = i - window[0], i + window[1]
-        used = [0] if first < 0 and slopes[0] else [1] if last >= n and slopes[1] else []
-        width = last - first + 1 - len(used)
-        first = min(max(first, 0), n - width)
-        nodes = np.arange(first, first + width)
+        nodes, used = np.arange(i - window[0], i + window[1] + 1), []
+        if ends[0] is not None:
+            out = [nodes[0] < 0, nodes[-1] >= n]
+            used = [side for side in (0, 1) if out[side] and isinstance(ends[side], Neumann)]
+            nodes = nodes[: len(nodes) - len(used)]
+            nodes = nodes - nodes[0] + min(max(nodes[0], 0), n - len(nodes))
         weights = _weights(nodes - i, [side * (n - 1) - i for side in used], derivative) / spacing**derivative
-        matrix[i, nodes] = weights[:width]
-        ends[i, used] = weights[width:] * spacing
-    return matrix, ends
+        matrix[i, nodes % n] = weights[: len(nodes)]
+        at_ends[i, used] = weights[len(nodes) :] * spacing
+    return matrix, at_ends
 
 
 def _weights(nodes: np.ndarray, slopes: Sequence[int], derivative: int) -> np.ndarray:

@@ -1,38 +1,26 @@
 """What an evolution equation bears: the largest step that is stable, and whether a circle joins its ends."""
 
+import dataclasses
 import math
-from typing import Any
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
-import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from ...laws import Closures
-from ...parameters import System, Theta
-from .._shared import ProblemError, unit_scaling
-from ._schemes import Dirichlet, differences
-
-NOT_FINITE = (
-    "the equation is not finite at the initial state; look for a division by zero or a root of a negative number in physics "
-    "and initial, at the parameters' guesses and two standard deviations to either side (a parameter that must be positive "
-    "is a cl.Positive)"
-)
-
-
-def stable_step(
-    problem: Any, laws: Closures, theta: Float[Array, "*draw parameter"], system: Int[Array, "*draw"]
-) -> float:
-    """The largest step of RK4 that is stable about the initial state, for these laws and all of these parameters."""
-    rates = frozen_rates if problem.grid.plane else line_rates
-    with jax.ensure_compile_time_eval():
-        found = rates(problem, laws, theta.reshape(-1, theta.shape[-1]), system.reshape(-1))
-        return min(largest_stable_step(modes) for modes in found)
+from ...laws import SolverLaws
+from ...parameters import Parameters, System, Theta
+from .._initial_value import Axes
+from .._integrators import State, Time
+from .._shared import ProblemError
+from ._evolution import Evolution
+from ._grid import Line
+from ._schemes import Dirichlet
 
 
 def line_rates(
-    problem: Any, laws: Closures, theta: Float[Array, "draw parameter"], system: Int[Array, " draw"]
+    problem: Evolution, laws: SolverLaws, theta: Float[Array, "draw parameter"], system: Int[Array, " draw"]
 ) -> np.ndarray:
     """(draw, mode): how fast modes about the initial state grow, from all of the linearised equation."""
     size = len(problem.state_names) * problem.grid.size
@@ -42,10 +30,20 @@ def line_rates(
         rhs, begin = problem.rate(theta, laws, system), jnp.asarray(problem.span[0], float)
         return jax.jacfwd(lambda y: jnp.stack(rhs(begin, tuple(y))))(jnp.stack(problem.start(theta, system)))
 
-    matrices = np.asarray(jax.jit(jax.vmap(linearised))(theta, system), float)
-    if not np.isfinite(matrices).all():
-        raise ProblemError(NOT_FINITE)
+    matrices = _finite(linearised, theta, system)
     return np.stack([np.linalg.eigvals(matrix.reshape(size, size)) for matrix in matrices])
+
+
+def _finite(function: Callable[[Array, Array], Array], theta: Array, system: Array) -> np.ndarray:
+    """A function of one draw, of all of them."""
+    found = np.asarray(jax.jit(jax.vmap(function))(theta, system), float)
+    if not np.isfinite(found).all():
+        raise ProblemError(
+            "the equation is not finite at the initial state; look for a division by zero or a root of a negative number in physics "
+            "and initial, at the parameters' guesses and two standard deviations to either side (a parameter that must be positive "
+            "is a cl.Positive)"
+        )
+    return found
 
 
 def largest_stable_step(rates: np.ndarray) -> float:
@@ -64,19 +62,16 @@ def largest_stable_step(rates: np.ndarray) -> float:
 
 
 def frozen_rates(
-    problem: Any, laws: Closures, theta: Float[Array, "draw parameter"], system: Int[Array, " draw"]
+    problem: Evolution, laws: SolverLaws, theta: Float[Array, "draw parameter"], system: Int[Array, " draw"]
 ) -> list[np.ndarray]:
     """Of each draw how fast modes about the initial state grow, at each place as if its coefficients were everywhere.
 
     All of a linearised equation in the plane has too many modes. Of what each place has, the extremes of every coefficient
     are looked at, and some places more; of the waves along each axis, the extremes of every derivative, and some more.
     """
-    waves = _crossed([_some_waves(line, problem.scheme, problem.order) for line in problem.grid.lines])
-    of_draws = jax.jit(jax.vmap(lambda theta, system: _coefficients(problem, laws, theta, system)))
+    waves = _crossed([_some_waves(line) for line in problem.grid.lines])
     found = []
-    for part in np.asarray(of_draws(theta, system), float):
-        if not np.isfinite(part).all():
-            raise ProblemError(NOT_FINITE)
+    for part in _finite(lambda theta, system: _coefficients(problem, laws, theta, system), theta, system):
         flat = part.reshape(len(part), -1)
         some = np.unique([*flat.argmin(axis=0), *flat.argmax(axis=0), *np.linspace(0, len(flat) - 1, 50).astype(int)])
         rates = np.linalg.eigvals(np.einsum("scij,wc->swij", part[some], waves)).ravel()
@@ -87,21 +82,20 @@ def frozen_rates(
 
 
 def _coefficients(
-    problem: Any, laws: Closures, theta: Array, system: System
+    problem: Evolution, laws: SolverLaws, theta: Array, system: System
 ) -> Float[Array, "site derivative field field"]:
     """How the equation at each site changes with u, with its first derivatives along each axis, and with the second ones."""
     local, start = problem.local(theta, laws, system), problem.start(theta, system)
-    begin = jnp.asarray(problem.span[0], float)
     axes = range(len(problem.grid.lines))
 
-    def coefficients(u: Any, ux: Any, uxx: Any, x: Any, t: Any) -> Float[Array, "derivative field field"]:
-        def rates(u: Any, ux: Any, uxx: Any) -> Array:
+    def coefficients(u: State, ux: Axes, uxx: Axes, x: State, t: Time) -> Float[Array, "derivative field field"]:
+        def rates(u: State, ux: Axes, uxx: Axes) -> Array:
             return jnp.stack(local(u, ux, uxx, x, t))
 
         by_u, by_ux, by_uxx = jax.jacfwd(rates, argnums=(0, 1, 2))(u, ux, uxx)
-        parts = [by_u, *([part[axis] for part in each] for each in (by_ux, by_uxx) for axis in axes)]
-        return jnp.stack([jnp.stack(part, axis=-1) for part in parts])
+        return jnp.stack([jnp.stack(part, axis=-1) for part in (by_u, *by_ux, *by_uxx)])
 
+    begin = jnp.asarray(problem.span[0], float)
     found = problem.at_sites(theta, laws, system)(begin, start, coefficients)
     found = found.reshape(-1, *found.shape[len(axes) :])
     if problem.speed is None:
@@ -114,18 +108,17 @@ def _coefficients(
     return jnp.concatenate([found[:, :1], both, found[:, 1 + len(axes) :]], axis=1)
 
 
-def _some_waves(line: Any, scheme: str, order: int) -> np.ndarray:
+def _some_waves(line: Line) -> np.ndarray:
     """(derivative, wave): what derivatives along a line make of its waves, those to which they do most among them.
 
     Where the line has ends, those of a circle, enlarged by as much as the ends enlarge the largest of them.
     """
-    rule, length = line.differences, line.domain[1] - line.domain[0]
-    circle = rule if line.periodic else differences(scheme, order, line.cells, length, (None, None))
+    circle = dataclasses.replace(line, ends=(None, None)).differences
     rows = (circle.matrices if circle.back is None else circle.back @ circle.matrices)[:, 0]
     waves = np.fft.ifft(rows, axis=1) * line.cells
     if not line.periodic:
         kept = slice(isinstance(line.ends[0], Dirichlet), len(line.nodes) - isinstance(line.ends[1], Dirichlet))
-        largest = np.abs(np.linalg.eigvals(rule.matrices[:, kept, kept])).max(axis=1)
+        largest = np.abs(np.linalg.eigvals(line.differences.matrices[:, kept, kept])).max(axis=1)
         waves *= np.maximum(1.0, largest / np.abs(waves).max(axis=1))[:, None]
     half = line.cells // 2 + 1
     most = np.abs(waves[:, :half]).argmax(axis=1)
@@ -140,31 +133,24 @@ def _crossed(waves: list[np.ndarray]) -> np.ndarray:
     return np.stack([np.ones(x.shape[1]), *x[:-1], *y[:-1], x[-1], y[-1]], axis=-1)
 
 
-def initial_laws(problem: Any) -> dict[str, Any]:
-    """Laws as a fit starts with them: hardly any, or those that are known."""
-    return {name: spec.build(jr.key(0), unit_scaling(spec.inputs)) for name, spec in problem.closures.items()}
-
-
-def prior_corners(problem: Any) -> tuple[Float[Array, "corner parameter"], Int[Array, " corner"]]:
+def prior_corners(parameters: Parameters) -> tuple[Float[Array, "corner parameter"], Int[Array, " corner"]]:
     """The guess, and two standard deviations to both sides of it for every parameter; for every system, and which."""
-    parameters = problem.parameters
     mean, sd = parameters.mean, np.sqrt(parameters.mean_variance + np.exp(parameters.log_variance))
     places = np.concatenate([mean[None], mean + np.diag(2 * sd), mean - np.diag(2 * sd)])
     systems = parameters.known_inputs.systems
     return jnp.asarray(np.repeat(places, systems, axis=0), float), jnp.tile(jnp.arange(systems), len(places))
 
 
-def check_circle(problem: Any) -> None:
+def check_circle(problem: Evolution) -> None:
     """On a circle the last place is the first: does the initial state know?"""
     theta = jnp.asarray(problem.parameters.mean, float)
-    p, fields = problem.parameters.constrain(theta, 0), np.asarray(jnp.stack(problem.start(theta, 0)), float)
+    fields = np.asarray(jnp.stack(problem.start(theta, 0)), float)
     apart = 0.1 * np.ptp(fields.reshape(len(fields), -1), axis=1)
+    begin = problem.conditions(theta, 0).begin
     for axis, line in enumerate(problem.grid.lines):
         if not line.periodic:
             continue
-        low, high = (
-            np.asarray(_initial_along(problem, axis, end, p), float).reshape(len(fields), -1) for end in line.domain
-        )
+        low, high = (np.asarray(problem.grid.at_end(begin, axis, side)).reshape(len(fields), -1) for side in (0, 1))
         off = np.argmax(np.abs(high - low)[0])
         if np.any(np.abs(high - low) > apart[:, None]):
             raise ProblemError(
@@ -172,8 +158,3 @@ def check_circle(problem: Any) -> None:
                 f"state is {low[0, off]:.4g} at one and {high[0, off]:.4g} at the other; give boundary='dirichlet', 'neumann', "
                 "or a pair (low, high) of cl.Dirichlet and cl.Neumann"
             )
-
-
-def _initial_along(problem: Any, axis: int, end: float, p: Any) -> Float[Array, "field *node"]:
-    begin, x = lambda x: jnp.stack(problem.conditions.begin(x, p)), problem.grid.along(axis, end)
-    return jnp.moveaxis(jax.vmap(begin)(x), -1, 0) if problem.grid.plane else begin(x)

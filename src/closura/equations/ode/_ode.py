@@ -1,8 +1,7 @@
 """ODE problems: one system's equation with a hole in it, written as a plain function."""
 
-import copy
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -10,29 +9,13 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ...data import Observations
-from ...laws import Closures, ClosureSpec, bind
+from ...laws import LawSpec, SolverLaws
 from ...parameters import Stated, System, Theta
 from .._base import Draws, ForwardModel, Refinement, Systems
-from .._index import Near, ObservationIndex, near_on_line
-from .._initial_value import InitialValueProblem
-from .._integrators import RK4, Integrator, Rhs, State
-from .._observe import Observed
-from .._shared import (
-    NoiseModel,
-    ProblemError,
-    Record,
-    Sigma,
-    as_interval,
-    as_names,
-    bundle,
-    check_called,
-    check_times,
-    identity_laws,
-    named_inputs,
-    scalars,
-    takes,
-    trace,
-)
+from .._index import ON_NODE, Numbers, ObservationIndex, Observed, Predictions
+from .._initial_value import InitialValueProblem, InitialValueSolver, Local
+from .._integrators import Integrator, State
+from .._shared import NoiseModel, ProblemError, Record, Sigma, check_times, identity_laws, scalars
 
 
 class ODE(InitialValueProblem):
@@ -49,7 +32,7 @@ class ODE(InitialValueProblem):
       `{"strain": lambda state, p: state.u / p.length}`.
     - `span`: first and last time, in the unit of the table's times.
     - `dt`: step of the fixed-step integrators (default: 200 steps over the span).
-    - `integrator`: `RK4()` unless said, `Leapfrog()` or `Adaptive(...)`.
+    - `integrator`: `RK4()` by default, `Leapfrog()` or `Adaptive(...)`.
     - `sigma`: size of the noise where the data do not state their own (one number, or a mapping by quantity). Left out, or
       given as a prior `LogNormal(...)`, it is inferred.
     - `noise`: the family of the noise, "normal" by default, "lognormal" (in proportion to what is observed), "student" (with
@@ -60,16 +43,17 @@ class ODE(InitialValueProblem):
 
     expensive = False
     profile = "curves"
+    signature = "physics(t, state, p, f)"
 
     def __init__(
         self,
-        physics: Callable[..., Any],
+        physics: Callable[..., Numbers],
         *,
         state: Sequence[str] | str,
         parameters: Stated,
-        initial: Callable[[Any], Any],
+        initial: Callable[..., Numbers],
         span: tuple[float, float],
-        closure: ClosureSpec | Mapping[str, ClosureSpec] | None = None,
+        closure: LawSpec | Mapping[str, LawSpec] | None = None,
         observed: Observed,
         dt: float | None = None,
         integrator: Integrator | None = None,
@@ -78,70 +62,25 @@ class ODE(InitialValueProblem):
         covariates: Mapping[str, Sequence[str] | str] | None = None,
         name: str = "problem",
     ):
-        super().__init__(as_names(state, "state"), ("time",), locals())
-        self.physics, self.initial = physics, initial
-        self.span = as_interval(span, "span")
-        length = self.span[1] - self.span[0]
-        self.steps = max(1, round(length / dt)) if dt is not None and dt > 0 else 200
-        if dt is not None and not (dt > 0 and abs(self.steps * dt - length) <= 1e-6 * length):
-            raise ProblemError(
-                f"dt={dt} must be positive and divide the span of length {length}; try {length / self.steps:.6g}"
+        super().__init__("state", ("time",), locals())
+        what = f"the span of length {self.length}"
+        self.snapshots = 200 if dt is None else self._divided(dt, self.length, 200, what)
+        if self.second_order and len(self.state_names) % 2:
+            raise ValueError(
+                f"Leapfrog needs positions and then as many velocities, got states {', '.join(self.state_names)}; "
+                "use RK4() for other equations"
             )
-        self.use(RK4() if integrator is None else integrator)
-        self.integrator.check(self.state_names)
-        self._record = bundle("state", self.state_names)
-        self._takes_law = takes(physics, 4)
-        self._check()
-
-    # The grid
-
-    @property
-    def dt(self) -> float:
-        return (self.span[1] - self.span[0]) / self.steps
-
-    @property
-    def times(self) -> np.ndarray:
-        return np.linspace(*self.span, self.steps + 1)
-
-    @property
-    def points(self) -> np.ndarray:
-        return self.times[:, None]
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return (self.steps + 1,)
-
-    @property
-    def bounds(self) -> tuple[tuple[float, float], ...]:
-        return (self.span,)
-
-    def nodes_near(self, data: Observations) -> Near:
-        return near_on_line((data.time - self.span[0]) / self.dt, self.steps + 1)
+        self._check("the physics or the initial state")
 
     # The equation
 
     def start(self, theta: Theta, system: System) -> State:
-        """The initial state of one system."""
         values = self.initial(self.parameters.constrain(theta, system))
         return scalars(values, "initial(p)", self.state_names)
 
-    def rate(self, theta: Theta, laws: Closures, system: System, record: Record | None = None) -> Rhs:
-        """The right-hand side (t, state) -> d(state)/dt of one system."""
-        p = self.parameters.constrain(theta, system)
-        f = bind(laws, self.single, record)
-
-        def rhs(t: Any, y: State) -> State:
-            arguments = (t, self._record(*y), p) + ((f,) if self._takes_law else ())
-            return scalars(self.physics(*arguments), "physics(t, state, p, f)", self.state_names)
-
-        return rhs
-
-    def law_input_names(self) -> dict[str, tuple[str, ...]]:
-        theta, laws = jnp.asarray(self.parameters.mean, float), identity_laws(self.closures)
-        names = (*self.state_names, "time")
-        return named_inputs(
-            self.closures, names, lambda record, x: self.rate(theta, laws, 0, record)(x[-1], tuple(x[:-1]))
-        )
+    def local(self, theta: Theta, laws: SolverLaws, system: System, record: Record | None = None) -> Local[State]:
+        physics = self._called(theta, laws, system, record)
+        return lambda u, ux, uxx, x, t: physics(t, self.operator.record(*u))
 
     # What is known before anything is solved
 
@@ -157,36 +96,42 @@ class ODE(InitialValueProblem):
         """The initial state, at all times."""
         return self.initial_state(theta, system)
 
-    def cutoff(self, place: Float[Array, " axis"]) -> Float[Array, ""]:
-        """Zero at the start, one after a while: an eighth of the span is its unit."""
-        begin, end = self.span
-        return -jnp.expm1(-8 * (place[0] - begin) / (end - begin))
-
     # The solver and its checks
 
     def solver(self, data: Observations) -> tuple[ForwardModel, ObservationIndex]:
-        from ._solver import solver_of
+        place = (data.time - self.span[0]) / self.dt
+        nearest = np.round(place).astype(int)
+        if np.all(np.abs(place - nearest) < ON_NODE):
+            stride = max(1, int(np.gcd.reduce(nearest, axis=None)))
+            node, weight, rate_weight = nearest[..., None] // stride, np.ones((*place.shape, 1)), None
+        else:
+            # An observation lies between a node and the next; one on a node does not need what comes after it.
+            stride, first = 1, np.clip(np.ceil(place - ON_NODE) - 1, 0, self.steps - 1).astype(int)
+            node = np.stack([first, first + 1], axis=-1)
+            weight, rate_weight = _hermite(place - first, self.dt)
+        last = np.maximum(1, node.max(axis=(1, 2)))
+        where = ObservationIndex.of(data, node, weight)._replace(
+            rate_weight=None if rate_weight is None else jnp.asarray(rate_weight, float),
+            last=None if np.all(last == last[0]) else jnp.asarray(last, jnp.int32),
+        )
+        return ODESolver(self, stride=stride, count=int(last.max())), where
 
-        return solver_of(self, data)
-
-    def check_scheme(self, laws: Closures | None = None, theta: Draws = None, system: Systems = None) -> None:
+    def check_scheme(self, laws: SolverLaws | None = None, theta: Draws = None, system: Systems = None) -> None:
         """Raise if the integrator would solve another equation, or cannot tell one step's time from the next.
 
         Needs numbers and the precision in use, so that it waits until a fit starts.
         """
         check_times(self.span, self.dt)
-        if self.integrator.second_order:
-            self._check_halves()
-
-    def _check_halves(self) -> None:
-        random, names = np.random.default_rng(0), self.state_names
-        theta = jnp.asarray(self.parameters.mean + random.normal(size=len(self.parameters)), float)
+        if not self.second_order:
+            return
+        # The rates of positions are not read: each must be the velocity in the same place of the second half.
+        random, names, half = np.random.default_rng(0), self.state_names, len(self.state_names) // 2
+        at = jnp.asarray(self.parameters.mean + random.normal(size=len(self.parameters)), float)
         y = tuple(jnp.asarray(random.normal(size=len(names)), float))
         t = jnp.asarray(random.uniform(*self.span), float)
-        laws = identity_laws(self.closures)
-        ignored = self.integrator.ignored(y, jax.jit(lambda *at: self.rate(theta, laws, 0)(*at))(t, y))
+        rates = jax.jit(self.rate(at, identity_laws(self.closures), 0))(t, y)
+        ignored = [i for i in range(half) if not np.isclose(rates[i], y[half + i], rtol=1e-4)]
         if ignored:
-            half = len(names) // 2
             wrong = ", ".join(f"{names[i]}' = {names[half + i]}" for i in ignored)
             raise ProblemError(
                 f"Leapfrog takes {', '.join(names[:half])} for positions and {', '.join(names[half:])} for their velocities, "
@@ -198,31 +143,67 @@ class ODE(InitialValueProblem):
         if self.integrator.adaptive:
             return None
         remedy = f"give the problem dt={self.dt / 4:.4g}, or integrator=cl.Adaptive()"
-        halved = self._with_steps(2 * self.steps, self.span[1])
+        halved = self._with_snapshots(2 * self.snapshots, self.span[1])
         return Refinement(halved, f"Steps of dt={self.dt:.4g} are too long", remedy)
-
-    def _check(self) -> None:
-        record: Record = {name: [] for name in self.closures}
-
-        def probe(theta: Array, t: Array) -> tuple[State, State]:
-            start = self.start(theta, 0)
-            return start, self.rate(theta, identity_laws(self.closures), 0, record)(t, start)
-
-        trace(probe, len(self.parameters), 1, "the physics or the initial state")
-        check_called(record, self.single, self._takes_law, "physics(t, state, p, f)")
-
-    # Time and costs
-
-    def extended(self, until: float) -> "ODE":
-        count = self.intervals_until(until, self.steps)
-        return self if count == self.steps else self._with_steps(count, self.span[0] + count * self.dt)
-
-    def _with_steps(self, count: int, end: float) -> "ODE":
-        other = copy.copy(self)
-        other.steps, other.span = count, (self.span[0], end)
-        other._stated = {**self._stated, "span": other.span, "dt": other.dt}
-        return other
 
     def signal_times(self) -> np.ndarray:
         """Where a fixed-step integrator asks, which makes sampling exact; elsewhere fine."""
         return super().signal_times() if self.integrator.adaptive else np.linspace(*self.span, 1 + 2 * self.steps)
+
+
+@dataclasses.dataclass(frozen=True)
+class ODESolver(InitialValueSolver):
+    """The problem's own integrator; for predictions only every `stride`-th step is kept. Nothing is trained."""
+
+    problem: ODE
+    stride: int = 1
+
+    def working_set_size(self, parameters: int) -> int:
+        return 2 * len(self.problem.state_names) * (1 + parameters)
+
+    def predict(self, theta: Theta, context: SolverLaws, where: ObservationIndex, system: System) -> Predictions:
+        problem = self.problem
+        start, rhs = problem.start(theta, system), problem.rate(theta, context, system)
+        if problem.integrator.adaptive:
+            states = jnp.stack(self._adaptive(rhs, start, where.place[:, 0]), axis=-1)
+            return problem.operator(theta, where, states, system)
+        count = self.count or problem.steps
+        steps = self._steps(rhs, start, self.stride, count, where.last)
+        # A solution that overflows before the last observation of its own system is a failed one.
+        end = -1 if where.last is None else where.last - 1
+        finite = jnp.all(jnp.stack([jnp.isfinite(y[end]) for y in steps]))
+        rates: tuple[State, State] | None = None
+        if where.rate_weight is not None:
+            node = jnp.arange(1, count + 1)
+            node = jnp.minimum(node, where.last) if self.backward and where.last is not None else node
+            times = problem.span[0] + problem.dt * node
+            rates = rhs(problem.span[0], start), jax.vmap(rhs)(times, steps)
+
+        def read(state: int | Array) -> Predictions:
+            """A state (or of each observation its own) where it was observed."""
+            if rates is None or where.rate_weight is None:
+                return jnp.where(finite, _pick(start, steps, where.node[:, 0], state), jnp.nan)
+            total = jnp.zeros(len(where.node))
+            for node, weight, rate_weight in zip(where.node.T, where.weight.T, where.rate_weight.T):
+                total += weight * _pick(start, steps, node, state) + rate_weight * _pick(*rates, node, state)
+            return jnp.where(finite, total, jnp.nan)
+
+        columns = problem.operator.columns
+        if columns is None:
+            states = jnp.stack([read(i) for i in range(len(steps))], axis=-1)
+            return problem.operator(theta, where, states, system)
+        return read(int(columns[0]) if len(columns) == 1 else jnp.asarray(columns)[where.quantity])
+
+
+def _pick(start: State, steps: State, node: Array, state: int | Array) -> Array:
+    """A state (or at each node its own) at grid nodes; node 0 is the initial state."""
+    at = jnp.maximum(node - 1, 0)
+    if isinstance(state, int):
+        return jnp.where(node == 0, start[state], steps[state][at])
+    return jnp.where(node == 0, jnp.stack(start)[state], jnp.stack(steps)[state, at])
+
+
+def _hermite(u: np.ndarray, dt: float) -> tuple[np.ndarray, np.ndarray]:
+    """Weights of values and rates at both ends of a step, at a share u of it: fourth order, like the best fixed-step schemes."""
+    rise = u**2 * (3 - 2 * u)
+    return np.stack([1 - rise, rise], axis=-1), dt * np.stack([u * (1 - u) ** 2, u**2 * (u - 1)], axis=-1)

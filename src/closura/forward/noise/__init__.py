@@ -8,22 +8,14 @@ import numpy as np
 from ...data import Observations, by_quantity
 from ...equations import NOISES, Equation, ProblemError
 from ...parameters import LogNormal
-from ._base import LogScale as LogScale
-from ._base import Measured as Measured
-from ._base import Noise as Noise
-from ._base import ResidualStats as ResidualStats
+from ._base import Measured as Measured, Noise as Noise, NoisePrior as NoisePrior, ResidualStats as ResidualStats
 from ._lognormal import Lognormal as Lognormal
 from ._negative_binomial import NegativeBinomial as NegativeBinomial
 from ._normal import Normal as Normal
 from ._poisson import Poisson as Poisson
-from ._prior import NoisePrior as NoisePrior
 from ._student import Student as Student
 
-NOISES["normal"] = Normal()
-NOISES["lognormal"] = Lognormal()
-NOISES["student"] = Student()
-NOISES["poisson"] = Poisson()
-NOISES["negative_binomial"] = NegativeBinomial()
+NOISES.update({family.name: family for family in (Normal(), Lognormal(), Student(), Poisson(), NegativeBinomial())})
 
 
 def noise_of(problem: Equation) -> Noise:

@@ -19,11 +19,29 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 from ...data import DataError, Observations
 from ...parameters import LogNormal
 from ...population import NUMBERS, slice_draw, uniforms
-from ._prior import NoisePrior
 
 LogScale = Float[Array, "chain *each quantity"]  # of every chain, or of every chain and system
+ChainScale = Float[Array, "chain quantity"]
+LogLik = Float[Array, "chain system"]
+LogLikAndGrad = tuple[LogLik, Float[Array, "chain system parameter"]]
 SIMULATED, RANKED, RANKED_NUMBERS = 256, (100, 1000), 20_000_000
 NEARLY_ONE = 1 - 2.0**-53
+
+
+class NoisePrior(eqx.Module):
+    """log scale of every quantity ~ N(mean, variance); those not `free` are stated, and stay zero."""
+
+    mean: Float[Array, " quantity"]
+    variance: Float[Array, " quantity"]
+    free: tuple[bool, ...] = eqx.field(static=True)
+
+    def draw(self, normal: Float[Array, "*shape quantity"]) -> Float[Array, "*shape quantity"]:
+        """Log scales that standard normal numbers stand for."""
+        return jnp.where(np.array(self.free), self.mean + jnp.sqrt(self.variance) * normal, 0.0)
+
+    def log_prior(self, log_scale: Float[Array, "*shape quantity"]) -> Float[Array, "*shape"]:
+        away = (log_scale - self.mean) ** 2 / self.variance + jnp.log(2 * jnp.pi * self.variance)
+        return jnp.sum(jnp.where(np.array(self.free), -0.5 * away, 0.0), axis=-1)
 
 
 class Measured(eqx.Module):
@@ -47,24 +65,19 @@ class Measured(eqx.Module):
         assert self.quantity_onehot is not None
         return jnp.sum(self.quantity_onehot, axis=1)
 
-    def each(self, log_scale: LogScale) -> Float[Array, "chain system observation"]:
-        """The log scale of the quantity that each observation is of."""
-        assert self.quantity_onehot is not None
-        systems = "" if log_scale.ndim == 2 else "s"
-        return jnp.einsum(f"soq,c{systems}q->cso", self.quantity_onehot, log_scale)
-
     def scales(self, log_scale: LogScale | None) -> Float[Array, "*chain system observation"]:
         """The scale of each observation, the stated one times the inferred one."""
         if self.quantity_onehot is None or log_scale is None:
             return self.scale
-        return self.scale * jnp.exp(self.each(log_scale))
+        systems = "" if log_scale.ndim == 2 else "s"
+        return self.scale * jnp.exp(jnp.einsum(f"soq,c{systems}q->cso", self.quantity_onehot, log_scale))
 
 
 class ResidualStats(NamedTuple):
     """What a sampler caches of a solve where a scale is inferred: enough for the likelihood at any scale.
 
-    By default a term is an observation, its value the prediction and its gradient the Jacobian. Families of squared
-    residuals keep the squares instead, summed over each quantity where that suffices.
+    By default a term is an observation, its value the prediction and its gradient the Jacobian. Normal noise keeps squared
+    residuals instead, summed over each quantity.
     """
 
     value: Float[Array, "chain system term"]
@@ -82,6 +95,8 @@ class Noise(abc.ABC):
     - `discrete`: are observations whole numbers?
     - `needs`: what `valid` asks of observations, in words; `instead`: which family does not ask for it.
     - `for_outliers`, `if_larger`: what to do about single observations far off, and about residuals that are too large.
+    - `if_smaller`: what it means that residuals are too small.
+    - `misfit`, `to_check`: what of the noise may be why a fit misses the data by far, and what to check then.
     - `bar_label`, `residual_label`, `scale_label`: what figures and report call these.
     """
 
@@ -93,6 +108,9 @@ class Noise(abc.ABC):
     instead: ClassVar[str] = "normal"
     for_outliers: ClassVar[str] = "student"
     if_larger: ClassVar[str] = "check data and sigma; if these are right, the equation lacks something"
+    if_smaller: ClassVar[str] = "sigma is stated too large, and error bars are too wide"
+    misfit: ClassVar[str] = "the noise is larger than stated"
+    to_check: ClassVar[str] = "sigma"
     bar_label: ClassVar[str] = "data ± σ"
     residual_label: ClassVar[str] = "quantile residual"
     scale_label: ClassVar[str] = "Scale of the measurement noise."
@@ -124,6 +142,10 @@ class Noise(abc.ABC):
         """The log density and its derivative in the prediction."""
         return jax.jvp(lambda m: self.log_prob(y, m, scale), (prediction,), (jnp.ones_like(prediction),))
 
+    def clip(self, prediction: Array, measured: Measured) -> Array:
+        """Predictions (chain, system, observation) that are impossible by rounding alone, made possible; by default none is."""
+        return prediction
+
     def information(self, prediction: Array, scale: Array) -> Array:
         """Fisher's information of one observation in the prediction, E[score^2]; by default from simulated observations."""
 
@@ -144,17 +166,13 @@ class Noise(abc.ABC):
         """Of predictions (chain, system, observation) and their derivatives, the parameter axis first."""
         return ResidualStats(prediction, None if jacobian is None else jnp.moveaxis(jacobian, 0, -1))
 
-    def loglik(
-        self, measured: Measured, stats: ResidualStats, log_scale: LogScale | None
-    ) -> Float[Array, "chain system"]:
+    def loglik(self, measured: Measured, stats: ResidualStats, log_scale: LogScale | None) -> LogLik:
         """Log likelihood of each system; NaN where there is none."""
         known = jnp.where(measured.mask, stats.value, measured.value)
         each = self.log_prob(measured.value, known, measured.scales(log_scale))
         return jnp.sum(jnp.where(measured.mask, each, 0.0), axis=-1)
 
-    def loglik_and_grad(
-        self, measured: Measured, stats: ResidualStats, log_scale: LogScale | None
-    ) -> tuple[Float[Array, "chain system"], Float[Array, "chain system parameter"]]:
+    def loglik_and_grad(self, measured: Measured, stats: ResidualStats, log_scale: LogScale | None) -> LogLikAndGrad:
         """The same, and its gradient in the parameters."""
         assert stats.gradient is not None
         each, score = self.log_prob_and_score(measured.value, stats.value, measured.scales(log_scale))
@@ -167,11 +185,11 @@ class Noise(abc.ABC):
         prior: NoisePrior,
         measured: Measured,
         stats: ResidualStats,
-        log_scale: Float[Array, "chain quantity"],
+        log_scale: ChainScale,
         temperature: Float[Array, ""] | float = 1.0,
-    ) -> Float[Array, "chain quantity"]:
-        """Draw the log scale of every quantity given predictions, the likelihood to the power of `temperature`; by default by
-        slice sampling, quantities being independent of each other."""
+    ) -> ChainScale:
+        """Draw the log scale of every quantity given what `stats` found, the likelihood to the power of `temperature`; by
+        default by slice sampling, quantities being independent of each other."""
         (uniform,) = uniforms(key, (*log_scale.shape, NUMBERS))
         count = temperature * jnp.sum(measured.counts, axis=0)
         # A few times as wide as so many observations leave open.
@@ -190,7 +208,7 @@ class Noise(abc.ABC):
 
             return jnp.stack([one(quantity) for quantity in range(len(current))])
 
-        return prior.keep(jax.vmap(one_chain)(uniform, log_scale, stats._replace(gradient=None)), log_scale)
+        return jax.vmap(one_chain)(uniform, log_scale, stats._replace(gradient=None))
 
     # The data, in NumPy -----------------------------------------------------------------------------------------------
 

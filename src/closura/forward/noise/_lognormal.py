@@ -29,7 +29,7 @@ class Lognormal(Normal):
     def unlink(self, x: Numbers) -> Numbers:
         return np.exp(x) if isinstance(x, np.ndarray) else jnp.exp(x)
 
-    def link_slope(self, x: Numbers) -> Numbers:
+    def link_gradient(self, x: Numbers) -> Numbers:
         return 1 / x
 
     def unit(self, prediction: np.ndarray, scale: np.ndarray) -> np.ndarray:

@@ -25,6 +25,9 @@ class NegativeBinomial(Poisson):
     has_scale = True
     for_outliers = ""
     if_larger = Noise.if_larger
+    if_smaller = Noise.if_smaller
+    misfit = Noise.misfit
+    to_check = Noise.to_check
     bar_label = "data ± σ of a count"
     scale_label = "Of counts: standard deviation = √(mean + scale² mean²)."
 

@@ -7,15 +7,19 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
-from ._base import Noise
+from ._base import Measured, Noise
 
 SHIFT = 8  # from where on Stirling's series is exact
+# In units of the largest count of a system: predictions above minus ROUNDING are zero but for rounding, and count as FLOOR.
+ROUNDING, FLOOR = 1e-6, 1e-10
 
 
 class Poisson(Noise):
     """log p = y log prediction - prediction - log y!  for y = 0, 1, 2, ...
 
-    Mean and variance are the prediction, which must not be negative; there is no scale.
+    Mean and variance are the prediction, which must not be negative; there is no scale. A prediction that is zero, or negative
+    by rounding alone, is raised to a tiny positive one (`clip`): a count there is all but impossible, yet its likelihood is
+    finite.
     """
 
     has_scale = False
@@ -26,6 +30,9 @@ class Poisson(Noise):
         "check the data; if they are right, they scatter more than counts of independent events (noise='negative_binomial'), or "
         "the equation lacks something"
     )
+    if_smaller = "they scatter less than counts of independent events, and error bars are too wide"
+    misfit = "the counts scatter more than those of independent events"
+    to_check = "the counts"
     bar_label = "data ± √data"
 
     def log_prob(self, y: Array, prediction: Array, scale: Array) -> Array:
@@ -33,6 +40,10 @@ class Poisson(Noise):
 
     def sample(self, key: PRNGKeyArray, prediction: Array, scale: Array) -> Array:
         return counts(key, prediction)
+
+    def clip(self, prediction: Array, measured: Measured) -> Array:
+        unit = jnp.maximum(jnp.max(measured.value, axis=-1, keepdims=True), 1.0)
+        return jnp.where(prediction >= -ROUNDING * unit, jnp.maximum(prediction, FLOOR * unit), prediction)
 
     def information(self, prediction: Array, scale: Array) -> Array:
         return 1 / prediction

@@ -15,8 +15,7 @@ from ._residual import ResidualNoise
 class Student(ResidualNoise):
     """log p = c - log scale - (freedom + 1) / 2 log(1 + r^2 / freedom),  r = (y - prediction) / scale.
 
-    `freedom`: the degrees of freedom; 4 leaves room for outliers, 30 is nearly normal. What is cached are the squares of
-    every observation; log scales are drawn by slice sampling.
+    `freedom`: the degrees of freedom; 4 leaves room for outliers, 30 is nearly normal.
     """
 
     freedom: float = 4.0

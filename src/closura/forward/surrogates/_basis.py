@@ -12,8 +12,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from ...equations import Equation, ObservationIndex, Predictions, States
 from ...parameters import System, Theta
-from ._frame import Frame
-from ._kind import Kind, supervised
+from ._frame import Frame, Kind, supervised
 
 
 class Basis(eqx.Module):

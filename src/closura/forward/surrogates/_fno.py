@@ -8,7 +8,6 @@ transforms are products with small matrices: faster here than fast Fourier trans
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -19,12 +18,12 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from ...equations import Equation, ObservationIndex, Predictions, ProblemError, States
 from ...parameters import System, Theta
-from ._frame import Fixed, Frame
-from ._kind import Kind, on_grid, supervised
+from ._frame import Fixed, Frame, Kind, on_grid, supervised
 
 PADDING = 0.25
 FINENESS = 4  # points of the working grid a mode
 Points = tuple[Int[Array, " row"], ...]  # an index along every axis
+Pair = tuple[Array, Array]
 Spectrum = tuple[Float[Array, "*mode channel"], Float[Array, "*mode channel"]]  # real and imaginary parts
 
 
@@ -53,41 +52,33 @@ class Waves(Fixed):
 
     def analyse(self, field: Float[Array, "*point channel"]) -> Spectrum:
         """The retained coefficients of a field on a grid that divides the period evenly."""
-        real, imaginary = field, None
-        for axis in reversed(range(len(self.cosine))):
-            scale = 1 / field.shape[axis]
-            cosine, sine = self.cosine[axis] * scale, self.sine[axis] * scale
-            if imaginary is None:
-                real, imaginary = _along(real, cosine, axis), -_along(real, sine, axis)
-            else:
-                real, imaginary = (
-                    _along(real, cosine, axis) + _along(imaginary, sine, axis),
-                    _along(imaginary, cosine, axis) - _along(real, sine, axis),
-                )
-        assert imaginary is not None
+        *others, last = [(c * (1 / len(c)), s * (-1 / len(s))) for c, s in zip(self.cosine, self.sine)]
+        real, imaginary = (_along(field, part, len(others)) for part in last)
+        for axis in reversed(range(len(others))):
+            real, imaginary = _product(functools.partial(_along, axis=axis), (real, imaginary), others[axis])
         return real, imaginary
 
     def synthesise(self, spectrum: Spectrum, at: Points | None = None) -> Float[Array, "*point channel"]:
         """The real field with these coefficients, (*point, channel); with `at` at some points only, (row, channel)."""
-        real, imaginary = spectrum
         last = len(self.cosine) - 1
         twice = jnp.where(jnp.arange(self.counts[last]) == 0, 1.0, 2.0)
         for axis in range(last + 1):
             weight = twice if axis == last else 1.0
             cosine, sine = (waves[axis] * weight for waves in (self.cosine, self.sine))
             if at is None:
-                product: Callable[[Array, Array], Array] = functools.partial(_along, axis=axis)
+                along: Callable[[Array, Array], Array] = functools.partial(_along, axis=axis)
                 cosine, sine = cosine.T, sine.T
             else:
-                product = _at_first if axis == 0 else _at
+                along = _at_first if axis == 0 else _at
                 cosine, sine = cosine[at[axis]], sine[at[axis]]
-            if axis == last:
-                return product(real, cosine) - product(imaginary, sine)
-            real, imaginary = (
-                product(real, cosine) - product(imaginary, sine),
-                product(imaginary, cosine) + product(real, sine),
-            )
-        raise AssertionError("a grid has axes")
+            spectrum = _product(along, spectrum, (cosine, sine))
+        return spectrum[0]
+
+
+def _product(times: Callable[[Array, Array], Array], one: Pair, other: Pair) -> Pair:
+    """A product of complex numbers, which are pairs of real ones."""
+    (a, b), (c, d) = one, other
+    return times(a, c) - times(b, d), times(b, c) + times(a, d)
 
 
 def _along(field: Array, matrix: Float[Array, "old new"], axis: int) -> Array:
@@ -146,11 +137,7 @@ class Layer(eqx.Module):
         self.bias = jnp.zeros(width)
 
     def convolved(self, spectrum: Spectrum) -> Spectrum:
-        real, imaginary = spectrum
-        return (
-            _mix(real, self.real) - _mix(imaginary, self.imaginary),
-            _mix(imaginary, self.real) + _mix(real, self.imaginary),
-        )
+        return _product(_mix, spectrum, (self.real, self.imaginary))
 
     def local(self, field: Float[Array, "*point into"]) -> Float[Array, "*point out"]:
         return field @ self.weight + self.bias
@@ -206,18 +193,20 @@ class FNO(eqx.Module):
             asked = jax.nn.silu(given.synthesise(spectrum, at) + layer.local(asked))
         last = self.layers[-1]
         asked = given.synthesise(last.convolved(work.analyse(inside)), at) + last.local(asked)
-        asked = jax.nn.silu(_linear(self.narrow.weight, self.narrow.bias, asked))
-        return _linear(self.out.weight, self.out.bias, asked)
+        return _linear(self.out, jax.nn.silu(_linear(self.narrow, asked)))
 
     def _lifted(self, channels: Array, coordinates: Float[Array, "*point coordinate"]) -> Float[Array, "*point width"]:
         """Constant channels are lifted once, not at every point."""
         count = channels.shape[0]
-        constant = _linear(self.lift.weight[:, :count], self.lift.bias, channels)
-        return constant + coordinates @ self.lift.weight[:, count:].T
+        return _linear(self.lift, channels, slice(count)) + coordinates @ self.lift.weight[:, count:].T
 
 
-def _linear(weight: Float[Array, "out into"], bias: Any, x: Float[Array, "*point into"]) -> Float[Array, "*point out"]:
-    return x @ weight.T + bias
+def _linear(
+    layer: eqx.nn.Linear, x: Float[Array, "*point into"], inputs: slice = slice(None)
+) -> Float[Array, "*point out"]:
+    """The layer at every point; `inputs` are those that x holds."""
+    assert layer.bias is not None
+    return x @ layer.weight[:, inputs].T + layer.bias
 
 
 class Operator(eqx.Module):
@@ -227,19 +216,10 @@ class Operator(eqx.Module):
     network: FNO
 
     def __init__(self, frame: Frame, key: PRNGKeyArray, *, width: int = 20, modes: int | None = None, depth: int = 3):
-        problem, parameters = frame.problem, frame.units.theta_center.shape[0]
+        problem, sizes = frame.problem, (frame.units.theta_center.shape[0], len(frame.problem.state_names))
         assert problem.shape is not None, "only problems on a tensor grid are given an operator"
         self.frame = frame
-        self.network = FNO(
-            parameters,
-            len(problem.state_names),
-            problem.shape,
-            problem.periodic,
-            key,
-            width=width,
-            modes=modes,
-            depth=depth,
-        )
+        self.network = FNO(*sizes, problem.shape, problem.periodic, key, width=width, modes=modes, depth=depth)
 
     def states(self, theta: Theta, system: System) -> States:
         said = self.network(self.frame.inputs(theta, system))

@@ -1,20 +1,24 @@
-"""What every network that stands in for a solver has: units, a grid, and conditions that are built in.
+"""What a kind of surrogate is, and what all their networks have: units, a grid, and conditions that are built in.
 
 A network is an equinox module with two methods: `states(theta, system)` at the points of the problem's grid, and
 `at(theta, where, system)` at the observed points only, which is all a sampler asks for.
 """
 
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+import dataclasses
+from collections.abc import Callable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
-from ...equations import Equation, ObservationIndex, States
+from ...equations import Equation, ForwardModel, ObservationIndex, States
+from ...laws import SolverLaws
 from ...parameters import System, Theta
 
+Conditions = Float[Array, "condition state"]
 Rows = Int[Array, " row"] | slice  # of points
 
 
@@ -71,7 +75,7 @@ class Draw(NamedTuple):
 
     theta: Theta
     system: System
-    label: Any
+    label: States | None
     key: PRNGKeyArray  # for what a loss draws itself
 
 
@@ -89,10 +93,37 @@ class Network(Protocol):
     def at(self, theta: Array, where: ObservationIndex, system: System) -> Array: ...
 
 
-def trainable(network: Network | None) -> Any:
+def trainable(network: Network | None) -> PyTree[bool]:
     """Which leaves are trained: all that are not in `Fixed` parts."""
     return jax.tree.map(
         lambda part: not isinstance(part, Fixed) and eqx.is_inexact_array(part),
         network,
         is_leaf=lambda part: isinstance(part, Fixed),
     )
+
+
+@dataclasses.dataclass(frozen=True)
+class Kind:
+    """A kind of surrogate, to be listed in `SURROGATES`.
+
+    - `network(frame, key, **sizes)`: see `Network`.
+    - `condition(solver, network, laws, draw)`: (condition, state), zero for a perfect network.
+    - `needs`: what of an equation that takes: "solution", which then is the label of a draw, or "residual".
+    - `refuses(problem)`: why it cannot be had for a problem, in words that follow its name; "" where it can.
+    """
+
+    network: Callable[..., Network]
+    condition: Callable[..., Conditions]
+    needs: str
+    refuses: Callable[[Equation], str] = lambda problem: ""
+
+
+def supervised(solver: ForwardModel, network: Network, laws: SolverLaws, draw: Draw) -> Conditions:
+    """The difference to the solver's solution."""
+    assert draw.label is not None
+    return network.states(draw.theta, draw.system) - draw.label
+
+
+def on_grid(solver: ForwardModel, network: Network, laws: SolverLaws, draw: Draw) -> Conditions:
+    """What the equation as discretised on the grid is missed by."""
+    return solver.grid_residual(draw.theta, laws, network.states(draw.theta, draw.system), draw.system)

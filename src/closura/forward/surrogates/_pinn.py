@@ -11,10 +11,9 @@ from jax import lax
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ...equations import Equation, ForwardModel, ObservationIndex, Predictions, States
-from ...laws import Closures
+from ...laws import SolverLaws
 from ...parameters import System, Theta
-from ._frame import Draw, Frame
-from ._kind import Conditions, Kind
+from ._frame import Conditions, Draw, Frame, Kind
 
 HELD, COLLOCATION = 32, 32
 
@@ -94,7 +93,7 @@ class Pinn(eqx.Module):
         return jax.vmap(lambda place: function(place) - problem.lift(theta, place, system))(picked)
 
 
-def collocated(solver: ForwardModel, network: Pinn, laws: Closures, draw: Draw) -> Conditions:
+def collocated(solver: ForwardModel, network: Pinn, laws: SolverLaws, draw: Draw) -> Conditions:
     """The equation at fresh random places, derivatives exact; and the conditions where they are not built in."""
     theta, system, _, key = draw
     places = _spread(network.frame.problem, key)
@@ -124,18 +123,13 @@ def _in_triangles(corners: np.ndarray, key: PRNGKeyArray) -> Float[Array, "place
     which = jr.choice(key_which, len(corners), (COLLOCATION,), p=jnp.asarray(area / area.sum(), float))
     s, t = jr.uniform(key_where, (2, COLLOCATION, 1))
     s, t = jnp.where(s + t > 1, 1 - s, s), jnp.where(s + t > 1, 1 - t, t)
-    return (
-        jnp.asarray(corners[:, 0], float)[which]
-        + s * jnp.asarray(first, float)[which]
-        + t * jnp.asarray(second, float)[which]
-    )
+    origin, first, second = (jnp.asarray(a, float)[which] for a in (corners[:, 0], first, second))
+    return origin + s * first + t * second
 
 
 def _sloped(problem: Equation) -> str:
-    return (
-        f"knows values at the boundary but no slopes, and {problem.name!r} has natural sides or Neumann ends"
-        * problem.sloped
-    )
+    lacking = f"knows values at the boundary but no slopes, and {problem.name!r} has natural sides or Neumann ends"
+    return lacking if problem.sloped else ""
 
 
 PINN = Kind(Pinn, collocated, "residual", _sloped)

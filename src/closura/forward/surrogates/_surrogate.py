@@ -2,7 +2,7 @@
 
 import dataclasses
 import inspect
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -10,16 +10,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ...data import Observations
 from ...equations import Equation, ForwardModel, LawInputs, ObservationIndex, Predictions, ProblemError, States
-from ...laws import Closures
+from ...laws import SolverLaws
 from ...parameters import System, Theta
 from ...population import Population
 from .._blocks import solve_systems
 from ._basis import BASIS
 from ._fno import PHYSICS, SUPERVISED
-from ._frame import Draw, Frame, Network, Units
-from ._kind import Kind
+from ._frame import Draw, Frame, Kind, Network, Units
 from ._pinn import PINN
 
 
@@ -33,7 +31,7 @@ class Surrogate(ForwardModel):
     problem: Equation
     solver: ForwardModel
     kind: Kind
-    options: tuple[tuple[str, Any], ...] = ()
+    options: tuple[tuple[str, object], ...] = ()
     approximate: ClassVar[bool] = True
     cost_note: ClassVar[str] = ", and the training of the surrogate"
 
@@ -46,7 +44,7 @@ class Surrogate(ForwardModel):
         return self.kind.network(Frame(units, self.problem), key, **dict(self.options))
 
     def initialise(
-        self, prior: Population, laws: Closures, theta: Float[Array, "group slot system parameter"], key: PRNGKeyArray
+        self, prior: Population, laws: SolverLaws, theta: Float[Array, "group slot system parameter"], key: PRNGKeyArray
     ) -> tuple[Network, tuple[Array, Array | None]]:
         """The network in units of the solver's solutions at first draws `theta`, and these draws with their labels; draws that
         cannot be solved are replaced by the middle of the prior."""
@@ -64,7 +62,7 @@ class Surrogate(ForwardModel):
         units = Units(about, spread, jnp.asarray(np.where(scale > 0, scale, 1.0), float), center)
         return eqx.filter_jit(self.build)(units, key), (theta, paths if self.labelled else None)
 
-    def residual(self, network: Network, laws: Closures, draw: Draw) -> Float[Array, " condition"]:
+    def residual(self, network: Network, laws: SolverLaws, draw: Draw) -> Float[Array, " condition"]:
         """In units of the states."""
         return jnp.ravel(self.kind.condition(self.solver, network, laws, draw) / network.frame.units.state_scale)
 
@@ -75,14 +73,14 @@ class Surrogate(ForwardModel):
         """By the network, which takes the place of the laws."""
         return laws.states(theta, system)
 
-    def law_inputs(self, theta: Theta, laws: Closures, system: System) -> LawInputs:
+    def law_inputs(self, theta: Theta, laws: SolverLaws, system: System) -> LawInputs:
         """A network calls no laws: those of the solver."""
         return self.solver.law_inputs(theta, laws, system)
 
-    def rhs_values(self, theta: Theta, laws: Closures, states: States, system: System) -> States:
+    def rhs_values(self, theta: Theta, laws: SolverLaws, states: States, system: System) -> States:
         return self.solver.rhs_values(theta, laws, states, system)
 
-    def prepare_context(self, laws: Closures, network: Network | None = None) -> Network | None:
+    def prepare_context(self, laws: SolverLaws, network: Network | None = None) -> Network | None:
         """The network."""
         return network
 
@@ -103,24 +101,9 @@ def forwards() -> list[str]:
     return ["solver", *SURROGATES]
 
 
-def forward_model(
-    name: str, problem: Equation, data: Observations, **options: Any
-) -> tuple[ForwardModel, ObservationIndex]:
-    """The forward model of that name, and where it is read for these (aligned) data; or a message why it cannot be had."""
-    solver, where = problem.solver(data)
-    if name in SURROGATES:
-        return surrogate(name, problem, solver, **options), problem.observation_index(data)
-    _require(name, problem)
-    if options:
-        raise ProblemError(
-            f"network is for surrogates, and forward={name!r} has none; drop it, or name another --forward"
-        )
-    return solver, where
-
-
-def surrogate(name: str, problem: Equation, solver: ForwardModel, **options: Any) -> Surrogate:
+def surrogate(name: str, problem: Equation, solver: ForwardModel, **options: object) -> Surrogate:
     """The surrogate of that name in place of a solver."""
-    _require(name, problem)
+    require(name, problem)
     if problem.shape is not None and min(problem.shape) < 5:
         raise ProblemError(
             f"a grid of {' x '.join(map(str, problem.shape))} points is too coarse for a surrogate, which needs five along each axis; "
@@ -130,7 +113,7 @@ def surrogate(name: str, problem: Equation, solver: ForwardModel, **options: Any
     return Surrogate(problem, solver, SURROGATES[name], tuple(sorted(options.items())))
 
 
-def _check_sizes(name: str, kind: Kind, options: dict[str, Any]) -> None:
+def _check_sizes(name: str, kind: Kind, options: dict[str, object]) -> None:
     sizes = inspect.signature(kind.network).parameters
     known = {size: p.default for size, p in sizes.items() if p.kind is p.KEYWORD_ONLY}
     for size, value in options.items():
@@ -149,7 +132,8 @@ def choices(problem: Equation) -> list[str]:
     return [name for name in forwards() if not _lacking(name, problem)]
 
 
-def _require(name: str, problem: Equation) -> None:
+def require(name: str, problem: Equation) -> None:
+    """Raise if a problem does not allow the forward model of that name."""
     lacking = _lacking(name, problem)
     if lacking:
         raise ProblemError(f"forward={name!r} {lacking}; what works is {', '.join(choices(problem))}")

@@ -6,7 +6,7 @@ import textwrap
 import numpy as np
 
 from .._mlp import Dense
-from ._formula import Formula
+from ._formula import Formula, folded
 
 CALLS = {"plain": "plain((double[]){{{all}}})", "softplus": "softplus({})", "exp": "exp({})", "tanh": "tanh({})"}
 CALLS |= {"zero_where": "({} ? 0.0 : {})"}
@@ -139,11 +139,8 @@ def _calls(network: Dense) -> list[str]:
 
 
 def _numbers(x: np.ndarray) -> str:
-    """Every digit, over several lines where there are many."""
-    text = ", ".join(map(repr, x.ravel().tolist()))
-    if len(text) < 90:
-        return f"{{{text}}}"
-    return "{\n" + textwrap.fill(text, 118, initial_indent="    ", subsequent_indent="    ") + "}"
+    """Every digit."""
+    return f"{{{folded(', '.join(map(repr, x.ravel().tolist())), '    ')}}}"
 
 
 def _quoted(rows: list[str]) -> str:

@@ -1,6 +1,7 @@
 """A law as numbers, for the languages it is written in: what its network holds, and what its structure does with them."""
 
 import datetime
+import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -9,8 +10,7 @@ import numpy as np
 
 from .._found import Law, LawError, Support, was_given
 from .._mlp import Dense, NetworkLaw
-from .._source import Source
-from .._structure import Structure, softplus
+from .._structure import Source, Structure, softplus
 
 ACTIVATIONS: dict[str, Callable[[Source], Source]] = {
     "silu": lambda h: h * (-softplus(-h)).call("exp"),
@@ -89,6 +89,11 @@ def _about(law: Law, support: Support, problem: str, converged: bool) -> list[st
     if not converged:
         lines.append("THE FIT HAD NOT CONVERGED: do not use this law yet.")
     return [_harmless(line) for line in lines]
+
+
+def folded(text: str, indent: str) -> str:
+    """Over several lines where it is long."""
+    return text if len(text) < 90 else "\n" + textwrap.fill(text, 118, initial_indent=indent, subsequent_indent=indent)
 
 
 def _harmless(line: str) -> str:

@@ -1,10 +1,8 @@
 """A law as a Python file that needs NumPy and nothing else."""
 
-import textwrap
-
 import numpy as np
 
-from ._formula import Formula
+from ._formula import Formula, folded
 
 CALLS = {"plain": "_plain({all})", "softplus": "np.logaddexp({}, 0.0)", "exp": "np.exp({})", "tanh": "np.tanh({})"}
 CALLS |= {"zero_where": "np.where({}, 0.0, {})"}
@@ -97,10 +95,5 @@ def python_source(law: Formula) -> str:
 
 
 def _numbers(x: np.ndarray) -> str:
-    """Every digit, over several lines where there are many."""
-    text = _list(x.tolist())
-    return text if len(text) < 90 else "\n" + textwrap.fill(text, 118, initial_indent="  ", subsequent_indent="  ")
-
-
-def _list(x: list | int | float) -> str:
-    return f"[{', '.join(map(_list, x))}]" if isinstance(x, list) else repr(x)
+    """Every digit."""
+    return folded(repr(x.tolist()), "  ")
