@@ -15,6 +15,7 @@ from ._base import (
     over_draws as over_draws,
     prepare as prepare,
 )
+from ._basis import Frame as Frame
 from ._found import (
     Law as Law,
     LawError as LawError,

@@ -117,7 +117,7 @@ def make_frame(prior: Smooth, axis: Axis, scaling: Scaling) -> Frame:
     z[np.argmin(np.abs(z))] = 0.0
     nodes, curved = features(prior, z, float(z[1] - z[0]))
     points = np.array(list(prior.through), float)
-    basis, flexible, start = _conditioned(_rows(points, z, nodes), np.array(list(prior.through.values())), curved)
+    basis, flexible, start = _conditioned(rows(points, z, nodes), np.array(list(prior.through.values())), curved)
     # Of the prior of the unconditioned coordinates, basis a + start, what depends on a.
     pulls = [basis.T @ np.where(curved == kind, start, 0.0) for kind in (False, True)]
     made = (nodes @ basis, nodes @ start, 1.0 - flexible, flexible, *pulls)
@@ -138,7 +138,7 @@ def _conditioned(rows: np.ndarray, values: np.ndarray, curved: np.ndarray) -> tu
     return free @ turn, np.clip(flexible, 0.0, 1.0), start
 
 
-def _rows(points: np.ndarray, z: np.ndarray, nodes: np.ndarray) -> np.ndarray:
+def rows(points: np.ndarray, z: np.ndarray, nodes: np.ndarray) -> np.ndarray:
     """Values of the table between its nodes, (point, coordinate): the cubic, and straight lines outside."""
     place = (points - z[0]) / (z[1] - z[0])
     cell = np.clip(np.floor(place), 0, len(z) - 2).astype(int)

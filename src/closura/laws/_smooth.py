@@ -18,7 +18,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from ._base import AbstractLaw, LawSpec, Range, Scaling, SolverLaw
-from ._basis import Frame, Smooth, make_frame
+from ._basis import Frame, Smooth, make_frame, rows
 from ._structure import FLAGS, Structure
 from ._table import Axis, Curve, TabulatedLaw
 
@@ -28,6 +28,7 @@ ORDER = 3
 # softplus stands between g and the law, less is wide. Mean and standard deviation of log s^2.
 WIDE, LINKED = (3.0, 3.0, 3.0), (2.0, 2.0, 2.0)
 LOG_SIZE = (0.0, 2.0)
+NEARLY = 1e-3  # of its largest value: how well a law must be met when its table changes
 # Beside those of every law (see `_structure`): which exclude each other, and why.
 CONTRADICTIONS = (
     ("increasing", "decreasing", "no law grows and falls"),
@@ -226,6 +227,24 @@ class SmoothLaw(AbstractLaw):
 
     def with_weights(self, weights: PyTree) -> "SmoothLaw":
         return eqx.tree_at(lambda law: law.coordinates, self, weights)
+
+    def reframed(self, old: Frame, new: Frame) -> "SmoothLaw":
+        """The same law on another table, as nearly as its prior allows; on the host, for one chain."""
+        levels = len(self.spec.levels)
+        a = np.asarray(self.coordinates, float)
+        x, before = (np.asarray(frame.axis.points(), float) for frame in (new, old))
+        value = rows(x, before, np.asarray(old.nodes, float)) @ a[levels:]
+        value = value + rows(x, before, np.asarray(old.offset, float)[..., None])[:, 0]
+        design, wanted = np.asarray(new.nodes[:, 0], float), value - np.asarray(new.offset[:, 0], float)
+        precision, mean = (np.asarray(part, float)[levels:] for part in new.prior(self.log_size))
+        weight = 1 / (NEARLY * (np.abs(value).max() + NEARLY)) ** 2
+        matrix = weight * design.T @ design + np.diag(precision)
+        found = np.linalg.solve(matrix, weight * design.T @ wanted + precision * mean)
+        return self.with_weights(jnp.asarray(np.concatenate([a[:levels], found]), self.coordinates.dtype))
+
+    def with_size(self, log_size: Float[Array, ""]) -> "SmoothLaw":
+        """The same law, of another size before data."""
+        return eqx.tree_at(lambda law: law.log_size, self, log_size)
 
 
 def _cubics(node: Float[Array, "node 2"]) -> Float[Array, "cell 4"]:

@@ -53,7 +53,8 @@ def initialise(problem: Equation, data: Observations, settings: Settings) -> tup
     network, kept = seen.forward.initialise(prior, views_of(laws, ranges), first, key_network)
     replay = Replay(kept[0], kept[1], jnp.zeros(settings.groups, int)) if kept else ()
     surrogate, frame = eqx.partition(network, trainable(network))
-    sampler = make_sampler(settings, prior, noise, len(data.systems))
+    sampled = [name for name, law in own.items() if law.weights is not None]
+    sampler = make_sampler(settings, prior, noise, len(data.systems), sampled)
     check_moves(sampler, chains)
     setup = Setup(seen, target, prior, laws, frame, noise, sampler, settings)
     weights = {name: law.weights for name, law in laws.items()}
@@ -201,10 +202,10 @@ def spread_of(inputs: np.ndarray, share: float = 0.999) -> tuple[np.ndarray, np.
     return np.where(high - low < least, low - least, low), np.where(high - low < least, high + least, high)
 
 
-def table_range(inputs: np.ndarray) -> Range:
+def table_range(inputs: np.ndarray, margin: float = MARGIN) -> Range:
     """The range a table covers: what was visited, and a margin."""
     low, high = spread_of(inputs)
-    margin = MARGIN * (high - low)
+    margin = margin * (high - low)
     return Range(jnp.asarray(low - margin, float), jnp.asarray(high + margin, float))
 
 

@@ -19,8 +19,18 @@ from jaxtyping import PyTree
 from ..data import Observations
 from ..equations import Equation, align
 from ..laws import AbstractLaw, SolverLaw, SolverLaws, first_of, over_draws, prepare
-from ..sampling import Chains, Convergence, Posterior, convergence, named_draws
-from ._initialise import SURVEY_POINTS, device_count, finite_rows, initialise, law_inputs, table_range, views_of
+from ..sampling import Chains, Convergence, LawMove, Posterior, convergence, named_draws, split_keys
+from ._initialise import (
+    SURVEY_POINTS,
+    device_count,
+    finite_rows,
+    initialise,
+    law_inputs,
+    spread_of,
+    table_range,
+    views_of,
+)
+from ._newton import MARGIN, SURVEY, newton_rate, newton_step, part_of_pass, restated, widened
 from ._program import DRAWS, SAME, STATE, Program
 from ._schedule import learn_schedule, make_plan, sample_schedule, temperatures
 from ._settings import Settings
@@ -49,7 +59,7 @@ class Run:
         self.setup, self.notes, state = initialise(self.problem, self.data, settings)
         self.mesh = Mesh(np.array(jax.devices()[: device_count(self.problem, settings)]), (AXIS,))
         self.plan = make_plan(settings, state.chains.theta.size)
-        self.state = self.spread(state)
+        self.state = self._first = self.spread(state)
         self.iteration = 0
         self.stale = True
         self.extended = 0
@@ -90,6 +100,7 @@ class Run:
     def _learn_chunk(self) -> dict[str, np.ndarray]:
         size = self.plan.learn_chunk
         now = np.arange(self.iteration, self.iteration + size) / self.plan.learn
+        now = part_of_pass(now) if self.sampled else now
         schedule = learn_schedule(self.settings, now, self.network is not None, SLOWER**self.setbacks)
         if self.iteration == 0 and not self.state.learns:
             self._refresh()
@@ -101,7 +112,10 @@ class Run:
             return self._step_back(before, log, temperature)
         self.stale = True
         # Tables cover where solutions go now.
-        self.state = self.state._replace(ranges={name: table_range(x) for name, x in seen.items()})
+        ranges = {name: table_range(x) for name, x in seen.items() if name not in self.sampled}
+        self.state = self.state._replace(ranges={**self.state.ranges, **ranges})
+        if self.sampled:
+            self._newton(seen, float(temperature[-1]), float(now[-1]))
         if temperature[-1] == 1 and self.iteration + size < RESCUE_UNTIL * self.plan.learn:
             self._rescue()
         return self._log("learn", log, size, temperature)
@@ -110,6 +124,7 @@ class Run:
         phase, size = self.phase, self.plan.sample_chunk
         if self.iteration == self.plan.learn:
             self._tune(self.state.chains)
+            self._disperse()
         schedule = sample_schedule(self.settings, phase, self.iteration - self.plan.learn + np.arange(size))
         leaps = jnp.arange(self.plan.keep) % max(1, len(self.setup.leaps))
         stale, self.stale = jnp.asarray(self.stale), False
@@ -126,6 +141,30 @@ class Run:
         return logged
 
     # Parts of it ------------------------------------------------------------------------------------------------------
+
+    def _newton(self, seen: dict[str, np.ndarray], temperature: float, part: float) -> None:
+        """A step of the sampled laws; after the survey, their units, and everything from the start."""
+        done, size = self.iteration, self.plan.learn_chunk
+        frames, chains = self.state.ranges, self.state.chains
+        if done < SURVEY * self.plan.learn <= done + size:
+            for name in self.sampled:
+                table = table_range(seen[name], MARGIN)
+                law = chains.law[name]
+                frames = frames | {name: restated(frames[name], law, spread_of(seen[name], 0.95), table)}
+            self.state = self._first._replace(keys=self.state.keys, ranges=frames)
+        else:
+            ranges = {name: table_range(seen[name]) for name in self.sampled}
+            chains, frames = widened(chains, frames, ranges)
+            posterior = self.setup.posterior(self.views, self.state._replace(ranges=frames))
+            rounds = (1 - SURVEY) * self.plan.learn / size
+            chains, _ = newton_step(posterior, chains, temperature, newton_rate(part, rounds))
+            self.state = self.spread(self.state._replace(chains=chains, ranges=frames))
+        self._refresh()
+
+    @property
+    def sampled(self) -> list[str]:
+        """Names of the laws that chains sample."""
+        return [name for name, law in (self.state.chains.law or {}).items() if law.weights is not None]
 
     def spread(self, state: State) -> State:
         """The state on its devices, groups of chains on one each."""
@@ -149,6 +188,15 @@ class Run:
         if self.settings.covariance == "self" and self.iteration > self.plan.learn:
             return
         self.state = self.spread(self.setup.tuned(self.state, draws))
+
+    def _disperse(self) -> None:
+        """Give every chain sampled laws of its own; until here chains of a group shared them."""
+        keys, chains = split_keys(self.state.keys, 2), self.state.chains
+        for kernel in self.setup.sweep:
+            if isinstance(kernel, LawMove):
+                tuning = self.state.tuning[kernel.name]
+                chains = kernel.dispersed(keys[1], chains, tuning, self.posterior)
+        self.state = self.spread(self.state._replace(keys=keys[0], chains=chains))
 
     def _refresh(self) -> None:
         """Likelihoods of a run that learns nothing (with a law to learn every iteration does this)."""

@@ -9,6 +9,8 @@ from ..sampling import (
     DifferentialEvolution,
     JointBlock,
     Kernel,
+    LawMove,
+    LawSize,
     Mala,
     MultiTry,
     NoiseGibbs,
@@ -47,11 +49,13 @@ KERNELS: dict[str, Make] = {
 
 
 def make_sampler(
-    settings: Settings, population: Population, noise: NoisePrior | None, systems: int
+    settings: Settings, population: Population, noise: NoisePrior | None, systems: int, laws: Sequence[str] = ()
 ) -> tuple[Kernel, ...]:
-    """Kernels of a sweep: those that are asked for, or what suits the problem."""
+    """Kernels of a sweep: those that are asked for, or what suits the problem; `laws` are those that are sampled."""
     asked = settings.sampler or _default(settings, population, noise)
     kernels = [KERNELS[one](settings, population, systems) if isinstance(one, str) else one for one in asked]
+    means = 0 if population.mean_precision is None else len(population.mean_precision)
+    kernels += [LawMove(name, means) for name in laws] + [LawSize()] * bool(laws)
     names = [kernel.name for kernel in kernels]
     twice = {name for name in names if names.count(name) > 1}
     if twice:

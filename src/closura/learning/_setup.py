@@ -140,7 +140,8 @@ class Setup(eqx.Module):
 
     def tuned(self, state: State, draws: Chains) -> State:
         """The state after every kernel learned from many draws at once."""
-        tuning = {kernel.name: kernel.tune(state.tuning[kernel.name], draws) for kernel in self.sweep}
+        posterior = self.posterior(self.tabulate(state.law.weights, state.ranges)[0], state)
+        tuning = {kernel.name: kernel.tune(state.tuning[kernel.name], draws, posterior) for kernel in self.sweep}
         return state._replace(tuning=tuning)
 
     def tabulate(self, weights: PyTree, ranges: Mapping[str, Range]) -> tuple[SolverLaws, Float[Array, ""]]:

@@ -21,6 +21,7 @@ from ._setup import Draws, Log, Schedule, Setup, State, improve, leap_in_turn, l
 def learn(setup: Setup, state: State, schedule: Schedule) -> tuple[State, Log]:
     """A chunk of learning: in every iteration one sweep of all kernels, the steps of the surrogate, one step of the law."""
     learns = state.learns
+    kernels = [kernel for kernel in setup.kernels if kernel.learning]
 
     def iteration(state: State, now: Schedule) -> tuple[State, Log]:
         keys, key_sample, key_pick, key_train = split_keys(state.keys, 4)
@@ -28,7 +29,7 @@ def learn(setup: Setup, state: State, schedule: Schedule) -> tuple[State, Log]:
         posterior = setup.posterior(laws, state, now)
         # The law moved since these positions were accepted: their likelihood is that of another law.
         chains = posterior.refresh(state.chains) if learns else state.chains
-        chains, tuning, info = sweep(setup.kernels, key_sample, chains, state.tuning, posterior, now.adaptation)
+        chains, tuning, info = sweep(kernels, key_sample, chains, state.tuning, posterior, now.adaptation)
         state = state._replace(keys=keys, chains=chains, tuning=tuning)
         loss = jnp.asarray(jnp.nan)
         if learns:

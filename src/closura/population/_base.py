@@ -57,6 +57,24 @@ class Population(eqx.Module):
     def log_hyperprior(self, phi: PyTree) -> Float[Array, ""]:
         return jnp.zeros(())
 
+    @abc.abstractmethod
+    def precision(self, phi: PyTree) -> Float[Array, "own own"]:
+        """Of a system's own parameters (those that are not shared) given phi: minus the Hessian of `log_prior`, about."""
+
+    @property
+    def mean_precision(self) -> Float[Array, " own"] | None:
+        """Of the population's mean under its hyperprior; None where phi has no mean that `with_mean_moved` could move."""
+        return None
+
+    @property
+    def shared_precision(self) -> Float[Array, " held"]:
+        """Of shared parameters under their prior."""
+        return jnp.zeros(0)
+
+    def with_mean_moved(self, phi: PyTree, by: Float[Array, "*chain own"]) -> PyTree:
+        """phi with the population's mean moved."""
+        return phi
+
     def randomness(self, key: PRNGKeyArray, chains: int) -> PyTree:
         """The randomness of `chains` Gibbs draws, drawn at once."""
         return ()

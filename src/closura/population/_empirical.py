@@ -86,6 +86,10 @@ class Empirical(Population):
         away = jax.scipy.linalg.solve_triangular(self.draws.white[phi], normal[..., None], lower=True)[..., 0]
         return self.draws.center[phi, jnp.arange(len(phi))] + away
 
+    def precision(self, phi: Index) -> Float[Array, "own own"]:
+        """That of the wide prior: systems go with different draws."""
+        return jnp.diag(1 / self.prior.variance)
+
     def given(self, phi: Index) -> dict[str, PyTree]:
         """Fields of the chains' state that come with stored draws: their numbers, noise and laws."""
         fields: dict[str, PyTree] = {"phi": phi}

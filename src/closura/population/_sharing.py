@@ -58,6 +58,20 @@ class Sharing(Population):
         same, same_gradient = self.common.log_prior(theta[:, self._held], ())
         return own + same / systems, self._joined(own_gradient, same_gradient / systems)
 
+    def precision(self, phi: PyTree) -> Float[Array, "own own"]:
+        return self.varying.precision(phi)
+
+    @property
+    def mean_precision(self) -> Float[Array, " own"] | None:
+        return self.varying.mean_precision
+
+    @property
+    def shared_precision(self) -> Float[Array, " held"]:
+        return 1 / self.common.variance
+
+    def with_mean_moved(self, phi: PyTree, by: Float[Array, "*chain own"]) -> PyTree:
+        return self.varying.with_mean_moved(phi, by)
+
     def randomness(self, key: PRNGKeyArray, chains: int) -> PyTree:
         return self.varying.randomness(key, chains)
 

@@ -13,9 +13,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PyTree
 
 from ..laws import prepare
+from ..population import Population
 from ._posterior import Posterior
 from ._state import Chains
 
@@ -27,6 +29,10 @@ class Information(NamedTuple):
     cross: Float[Array, "group system parameter coordinate"]
     law: Float[Array, "group coordinate coordinate"]
     score: Float[Array, "group coordinate"]
+
+    def of(self, group: int, temperature: float = 1.0) -> "Information":
+        """That of one group, in double precision, the likelihood to the power of `temperature`."""
+        return Information(*(temperature * np.asarray(part[group], float) for part in self))
 
 
 class Elimination(NamedTuple):
@@ -43,9 +49,19 @@ def coordinates(laws: PyTree) -> dict[str, Array]:
     return {name: law.weights for name, law in laws.items() if law.weights is not None}
 
 
-@eqx.filter_jit
+PICKED = 8  # chains of a group at which sensitivities are taken
+
+
 def information(posterior: Posterior, chains: Chains) -> Information:
-    """At (some) chains of every group; a solve that fails counts for nothing."""
+    """At some chains of every group; a solve that fails counts for nothing."""
+    count = chains.theta.shape[1]
+    chosen = np.linspace(0, count - 1, min(PICKED, count)).astype(int)
+    some = jax.tree.map(lambda a: a[:, chosen], chains._replace(cache=()))
+    return jax.device_get(_information(posterior, jax.device_get(some)))
+
+
+@eqx.filter_jit
+def _information(posterior: Posterior, chains: Chains) -> Information:
     groups = chains.theta.shape[0]
 
     def one_chain(part: tuple[Array, PyTree, PyTree]) -> tuple[Array, ...]:
@@ -64,8 +80,7 @@ def information(posterior: Posterior, chains: Chains) -> Information:
 def _of_chain(posterior: Posterior, theta: Array, laws: PyTree, log_sigma: Array | None) -> tuple[Array, ...]:
     """Of each system, and whether its solve was finite."""
     likelihood, measured = posterior.likelihood, posterior.likelihood.measured
-    start = coordinates(laws)
-    flat, unravel = jax.flatten_util.ravel_pytree(start)
+    flat, unravel = ravel_pytree(coordinates(laws))
 
     def predictions(theta: Array, flat: Array) -> Array:
         own = {name: law.with_weights(unravel(flat).get(name)) for name, law in laws.items()}
@@ -95,16 +110,35 @@ def _of_chain(posterior: Posterior, theta: Array, laws: PyTree, log_sigma: Array
     return square[:, :count, :count], square[:, :count, count:], square[:, count:, count:], pushed, 1.0 * sound
 
 
+class Precisions(NamedTuple):
+    """Of the prior: of a system's own parameters given the population, of the population's mean (None where there is none),
+    and of shared parameters; and which parameters are whose."""
+
+    theta: Float[np.ndarray, "own own"]
+    mean: Float[np.ndarray, " own"] | None
+    shared: Float[np.ndarray, " held"]
+    own: np.ndarray
+    held: np.ndarray
+
+
+def precisions(population: Population, chains: Chains) -> list[Precisions]:
+    """Of every group, averaged over its chains."""
+    groups, _, _, parameters = chains.theta.shape
+    shared = np.array(population.shared or (False,) * parameters)
+    every = jax.vmap(jax.vmap(lambda phi: population.precision(phi)))(chains.phi) if chains.phi else None
+    fixed = np.asarray(population.precision(()), float) if every is None else None
+    mean = None if population.mean_precision is None else np.asarray(population.mean_precision, float)
+    held = np.asarray(population.shared_precision, float)
+    own = [fixed if every is None else np.asarray(every[group], float).mean(axis=0) for group in range(groups)]
+    return [Precisions(one, mean, held, np.flatnonzero(~shared), np.flatnonzero(shared)) for one in own]
+
+
 def eliminate(
-    theta: np.ndarray,
-    cross: np.ndarray,
-    law: np.ndarray,
-    population: "Precisions",
-    moved: np.ndarray,
-    law_precision: np.ndarray,
+    information: Information, population: Precisions, moved: np.ndarray, law_precision: np.ndarray
 ) -> Elimination:
     """Of one group, in double precision: all but the coordinates `moved` eliminated. `law_precision` is the prior's, of every
     coordinate; it counts where these are eliminated, and is left out of the result."""
+    theta, cross, law, _ = information
     own, held = population.own, population.held
     means = len(own) if population.mean is not None else 0
     systems, rest = len(theta), means + len(held)
@@ -130,14 +164,3 @@ def eliminate(
     shear[:, own] = -(follows[:, :, kept] + follows[:, :, out] @ along)
     shear[:, held] = along[means:rest]
     return Elimination(0.5 * (left + left.T), shear, along[:means], along[rest:])
-
-
-class Precisions(NamedTuple):
-    """Of the prior: of a system's own parameters given the population, of the population's mean (None where there is none),
-    and of shared parameters; and which parameters are whose."""
-
-    theta: Float[np.ndarray, "own own"]
-    mean: Float[np.ndarray, " own"] | None
-    shared: Float[np.ndarray, " held"]
-    own: np.ndarray
-    held: np.ndarray

@@ -25,6 +25,7 @@ class Kernel(eqx.Module):
     - `moves`: the fields of `Chains` it changes. Where the cache depends on one of them (`DEPENDS_ON`), `step` returns
       chains whose cache is that of their new positions.
     - `leap`: run in turn with other leaps, one before each kept draw, instead of in every iteration.
+    - `learning`: run while laws are learned too; a kernel that moves laws is not.
 
     and the methods below; only `step` must be written.
     """
@@ -32,6 +33,7 @@ class Kernel(eqx.Module):
     name: ClassVar[str]
     moves: ClassVar[tuple[str, ...]]
     leap: ClassVar[bool] = False
+    learning: ClassVar[bool] = True
 
     def init(self, chains: Chains) -> Tuning:
         """Step sizes, preconditioners, whatever is adapted; () for nothing."""
@@ -45,7 +47,7 @@ class Kernel(eqx.Module):
         """Follow what a step told, at a rate that is zero once draws are kept."""
         return tuning
 
-    def tune(self, tuning: Tuning, draws: Chains) -> Tuning:
+    def tune(self, tuning: Tuning, draws: Chains, posterior: Target) -> Tuning:
         """Learn from many draws at once, with the chain axis over all of them; called between chunks of warm-up."""
         return tuning
 

@@ -17,14 +17,20 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from ..population import NUMBERS, normal, slice_draw, uniforms
+from ..laws import AbstractLaw, Frame
+from ..population import NUMBERS, Population, normal, slice_draw, uniforms
 from ._accept import Randomness, decide
+from ._gauss_newton import coordinates, eliminate, information, precisions
 from ._kernel import Kernel, Tuning
 from ._posterior import Posterior
 from ._state import Chains, GroupKeys, Info, choose_fields
 
 DEGREES = 8  # of freedom of the proposal
 TARGET = 0.35
+FREE = 0.98  # a direction of which the prior holds so much is drawn from it
+DRAWS_FOR_ONE, SHRINK = 10.0, 30.0  # dependent draws that count as one; how many of those the identity counts for
+NARROWED = 0.7
+WIDTH = 8.0  # of the slice of log s^2
 SHORT, SHORTEST = 0.25, 4.0  # so many proposals are short, by factors down to exp(-4): they lead out of tails
 
 
@@ -57,12 +63,14 @@ def _times(matrix: Float[Array, "group i j"], x: Float[Array, "group chain j"]) 
 
 
 class LawMove(Kernel):
-    """Moves the law `law`, its size, and theta, the population's mean and other laws with it."""
+    """Moves the law `law`, its size, and theta, the population's mean (of `means` numbers) and other laws with it."""
 
     law: str = eqx.field(static=True)
+    means: int = eqx.field(static=True, default=0)
     size_step: float = eqx.field(static=True, default=1.0)
 
     moves = ("law", "theta", "phi")
+    learning = False
 
     @property
     def name(self) -> str:  # type: ignore[override]
@@ -70,9 +78,10 @@ class LawMove(Kernel):
 
     def init(self, chains: Chains) -> LawTuning:
         groups, _, systems, parameters = chains.theta.shape
-        r = chains.law[self.law].weights.shape[-1]
-        others = sum(w.shape[-1] for n, w in _weights(chains).items() if n != self.law)
-        own = chains.phi.mu.shape[-1] if hasattr(chains.phi, "mu") else 0
+        weights = coordinates(chains.law)
+        r = weights[self.law].shape[-1]
+        others = sum(w.shape[-1] for name, w in weights.items() if name != self.law)
+        own = self.means
         eye = jnp.broadcast_to(jnp.eye(r), (groups, r, r))
         zero = jnp.zeros((groups, r))
         shears = (jnp.zeros((groups, *shape, r)) for shape in ((systems, parameters), (own,), (others,)))
@@ -104,8 +113,8 @@ class LawMove(Kernel):
         new_precision, new_mean = tuning.standard(new_size)
         away = _times(tuning.stretch, new_z) + tuning.shift[:, None]
         new_a = _times(tuning.color, new_mean + away / jnp.sqrt(new_precision))
-        moved = sheared(chains, tuning, self.law, new_a - a, posterior.population.shared)
-        moved.law[self.law] = eqx.tree_at(lambda l: l.log_size, moved.law[self.law], new_size)
+        moved = sheared(chains, tuning, self.law, new_a - a, posterior.population)
+        moved = moved._replace(law=moved.law | {self.law: moved.law[self.law].with_size(new_size)})
         proposed = posterior.refresh(moved)
         before, after = (_log_density(posterior, state) for state in (chains, proposed))
         # What pCN leaves invariant in z, and the volume da / dz.
@@ -120,50 +129,106 @@ class LawMove(Kernel):
         reach = tuning.log_reach + rate * (jnp.mean(info.acceptance, axis=(1, 2)) - TARGET)
         return tuning._replace(log_reach=jnp.clip(reach, -6.0, 0.0))
 
+    def tune(self, tuning: LawTuning, draws: Chains, posterior: Posterior) -> LawTuning:
+        """Take the constants from the Gauss-Newton information at some draws; center and covariance from all of them."""
+        told, prior = information(posterior, draws), precisions(posterior.population, draws)
+        weights = coordinates(draws.law)
+        moved = np.concatenate([np.full(w.shape[-1], name == self.law) for name, w in weights.items()])
+        frames = {name: posterior.ranges[name] for name in weights}
+        parts = []
+        for group, precision in enumerate(prior):
+            sizes = {name: np.asarray(draws.law[name].log_size[group], float) for name in weights}
+            rest = np.concatenate([frames[n].rigid + frames[n].flexible * np.exp(-sizes[n].mean()) for n in weights])
+            left = eliminate(told.of(group), precision, moved, np.asarray(rest, float))
+            a = np.asarray(weights[self.law][group], float)
+            frame = jax.tree.map(lambda x: np.asarray(x, float), frames[self.law])
+            score = np.asarray(told.score[group], float)[moved]
+            parts.append((*_whitened(left.law, score, a, sizes[self.law], frame), *left[1:]))
+        made = (jnp.asarray(np.stack(x), bool if x[0].dtype == bool else float) for x in zip(*parts))
+        return LawTuning(*made, tuning.log_reach)
+
+    def dispersed(self, keys: GroupKeys, chains: Chains, tuning: LawTuning, posterior: Posterior) -> Chains:
+        """Every chain with a law of its own from the Gauss-Newton posterior, somewhat narrowed; all else follows. The cache is
+        that of where chains were."""
+        law = chains.law[self.law]
+        (uniform,) = jax.vmap(lambda key: uniforms(key, law.weights.shape[1:]))(keys)
+        away = NARROWED * normal(uniform) / jnp.sqrt(tuning.standard(law.log_size)[0])
+        return sheared(chains, tuning, self.law, _times(tuning.color, away), posterior.population)
+
+
+def _whitened(information: np.ndarray, score: np.ndarray, a: np.ndarray, sizes: np.ndarray, frame: Frame) -> tuple:
+    """Constants of one group, up to the shears, from draws `a` (draw, coordinate) and their log sizes."""
+    size, count = np.asarray(sizes.mean()), a.shape[1]
+    flexible, rigid = np.diag(frame.flexible * np.exp(-size)), np.diag(frame.rigid)
+    value, vector = np.linalg.eigh(information)
+    information = (vector * np.maximum(value, 0.0)) @ vector.T
+    lower = np.linalg.cholesky(information + rigid + flexible)
+    share, turn = np.linalg.eigh(np.linalg.solve(lower, np.linalg.solve(lower, flexible).T))
+    color, share = np.linalg.solve(lower.T, turn), np.clip(share, 0.0, 1.0)
+    whiten, free = np.linalg.inv(color), share > FREE
+    shift, stretch = np.zeros(count), np.eye(count)
+    pull = color.T @ (score + information @ a.mean(axis=0) - frame.pull_rigid - frame.pull_flexible * np.exp(-size))
+    if a.std(axis=0).max() > 0:  # chains have laws of their own already
+        precision = (1 - share) + share * np.exp(size - sizes)[:, None]
+        b = a @ whiten.T
+        pull = np.mean(b * precision, axis=0)
+        z = ((b - pull / precision) * np.sqrt(precision))[:, ~free]
+        worth = len(z) / DRAWS_FOR_ONE
+        covariance = (worth * np.cov(z.T) + SHRINK * np.eye(z.shape[1])) / (worth + SHRINK)
+        shift[~free] = z.mean(axis=0)
+        stretch[np.ix_(~free, ~free)] = np.linalg.cholesky(covariance)
+    return whiten, color, share, size, pull, free, shift, stretch, np.linalg.inv(stretch)
+
 
 class LawSize(Kernel):
     """Draws the size of every law given its coordinates: log s^2 | a, by slice sampling."""
 
     name = "law size"
     moves = ("law",)
+    learning = False
 
     def step(self, keys: GroupKeys, chains: Chains, tuning: Tuning, posterior: Posterior) -> tuple[Chains, None]:
-        count, laws = chains.theta.shape[1], dict(chains.law)
-        for number, name in enumerate(_weights(chains)):
+        count, names = chains.theta.shape[1], list(coordinates(chains.law))
+        (uniform,) = jax.vmap(lambda key: uniforms(key, (len(names), count, NUMBERS)))(keys)
+        drawn = {}
+        for number, name in enumerate(names):
             frame = posterior.ranges[name]
 
-            def draw(uniform: Array, law, frame=frame) -> Array:
+            def draw(uniform: Array, law: AbstractLaw, frame: Frame = frame) -> AbstractLaw:
                 def log_density(log_size: Array) -> Array:
-                    return eqx.tree_at(lambda l: l.log_size, law, log_size).log_prior(frame, None)
+                    return law.with_size(log_size).log_prior(frame, None)
 
-                return slice_draw(uniform, law.log_size, log_density, 8.0)
+                return law.with_size(slice_draw(uniform, law.log_size, log_density, WIDTH))
 
-            mine = jax.vmap(lambda key, n=number: jax.random.fold_in(key, n))(keys)
-            (uniform,) = jax.vmap(lambda key: uniforms(key, (count, NUMBERS)))(mine)
-            drawn = jax.vmap(jax.vmap(draw))(uniform, laws[name])
-            laws[name] = eqx.tree_at(lambda l: l.log_size, laws[name], drawn)
-        return chains._replace(law=laws), None
+            drawn[name] = jax.vmap(jax.vmap(draw))(uniform[:, number], chains.law[name])
+        return chains._replace(law=chains.law | drawn), None
 
 
-def sheared(chains: Chains, tuning: LawTuning, law: str, change: Array, shared: tuple[bool, ...] | None) -> Chains:
-    """The chains with a law changed, and theta, population mean and other laws following; sizes stay."""
-    theta = chains.theta + jnp.einsum("gspr,gcr->gcsp", tuning.theta, change)
-    if shared is not None:  # the same in all systems to the last digit
-        theta = jnp.where(np.array(shared), theta[..., :1, :], theta)
-    phi = chains.phi
-    if tuning.mean.shape[1]:
-        phi = phi._replace(mu=phi.mu + _times(tuning.mean, change))
-    laws, place, follow = dict(chains.law), 0, _times(tuning.others, change)
-    for name, weights in _weights(chains).items():
-        count = weights.shape[-1]
-        by = change if name == law else follow[..., place : place + count]
-        place += 0 if name == law else count
-        laws[name] = laws[name].with_weights(weights + by)
-    return chains._replace(theta=theta, phi=phi, law=laws)
+def sheared(
+    chains: Chains, tuning: LawTuning, law: str, change: Float[Array, "group chain r"], population: Population
+) -> Chains:
+    """The chains with a law changed, theta, the population's mean and other laws following; sizes stay, and the cache is that of
+    where chains were."""
+    changes, place, follow = {law: change}, 0, _times(tuning.others, change)
+    for name, weights in coordinates(chains.law).items():
+        if name != law:
+            changes[name] = follow[..., place : place + weights.shape[-1]]
+            place += weights.shape[-1]
+    return moved_along(chains, changes, _shear(tuning.theta, change), _times(tuning.mean, change), population)
 
 
-def _weights(chains: Chains) -> dict[str, Array]:
-    return {name: law.weights for name, law in chains.law.items() if law.weights is not None}
+def moved_along(chains: Chains, changes: dict[str, Array], theta: Array, mean: Array, population: Population) -> Chains:
+    """The chains with laws, theta and the population's mean changed by so much."""
+    theta = chains.theta + theta
+    if population.shared is not None:  # the same in all systems to the last digit
+        theta = jnp.where(np.array(population.shared), theta[..., :1, :], theta)
+    phi = population.with_mean_moved(chains.phi, mean) if mean.shape[-1] else chains.phi
+    laws = {name: law.with_weights(law.weights + changes[name]) for name, law in chains.law.items() if name in changes}
+    return chains._replace(theta=theta, phi=phi, law=chains.law | laws)
+
+
+def _shear(theta: Float[Array, "group system parameter r"], change: Float[Array, "group chain r"]) -> Array:
+    return jnp.einsum("gspr,gcr->gcsp", theta, change)
 
 
 def _log_density(posterior: Posterior, chains: Chains) -> Float[Array, "group chain"]:

@@ -103,7 +103,7 @@ class Mala(Kernel):
             log_step = jnp.clip(log_step, *np.log(STEP_BOUNDS))
         return tuning._replace(log_step=log_step)
 
-    def tune(self, tuning: MalaTuning, draws: Chains) -> MalaTuning:
+    def tune(self, tuning: MalaTuning, draws: Chains, posterior: Target) -> MalaTuning:
         if self.covariance is None:
             return tuning
         position = self.blocks.split(draws)
