@@ -26,8 +26,8 @@ from closura.learning import (
     make_settings,
     sample,
 )
+from closura.learning._hypergradients import neighbours
 from closura.learning._program import GROUPS
-from closura.learning._setup import neighbours
 from closura.problems import darcy, mass_damper
 
 CHUNK = 20

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from _common import heading, side_by_side, table
 
 import closura
-from closura.forward import KINDS
+from closura.forward import SURROGATES
 from closura.learning import SAME, STATE, Program, Run, Schedule, Setup, State, learn
 from closura.learning._hypergradients import Bilevel
 from closura.learning._program import GROUPS
@@ -69,7 +69,7 @@ def main(kinds: list[str]) -> None:
     cores = closura.use_cores()
     heading("Parts of a learning iteration (mass-damper, K=20, default settings)")
     rows = []
-    for kind in kinds or list(KINDS):
+    for kind in kinds or list(SURROGATES):
         seconds = side_by_side(jobs(kind, cores), repeats=5)
         each = {name: 1e3 * s / CHUNK for name, s in seconds.items()}
         slope = each["whole"] - each["moves"] - each["training"]

@@ -16,8 +16,7 @@ from _common import heading, table
 import closura
 from closura.laws import prepare
 from closura.learning import Run, _hypergradients as _bilevel, make_settings
-from closura.learning._hypergradients import AXIS, Bilevel
-from closura.learning._setup import neighbours
+from closura.learning._hypergradients import AXIS, Bilevel, neighbours
 from closura.problems import mass_damper
 
 DATA_SEED, PICKS = 10, 8

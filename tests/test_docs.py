@@ -106,6 +106,7 @@ def test_fields(fleet):
 
 @exercises("docs/problem.md")
 @pytest.mark.usefixtures("hardly_optimised")
+@pytest.mark.nightly
 def test_problem(monkeypatch):
     fit = closura.fit
     monkeypatch.setattr(closura, "fit", lambda *args, **named: fit(*args, **named, **TINY, progress=False, devices=1))
@@ -116,6 +117,7 @@ def test_problem(monkeypatch):
 
 @exercises("docs/custom.md")
 @pytest.mark.usefixtures("hardly_optimised")
+@pytest.mark.nightly
 def test_custom():
     names, times = run("docs/custom.md"), np.linspace(0.5, 4.0, 5)
     rows = [pd.DataFrame({"system": k, "time": times, "u": 2 * np.exp(-0.5 * times) + 0.01 * k}) for k in range(2)]
@@ -167,6 +169,7 @@ def test_results(fleet, result):
 
 @exercises("docs/predict.md")
 @pytest.mark.filterwarnings("ignore:the law f is asked for more")
+@pytest.mark.nightly
 def test_predict(fleet, result):
     names = run("docs/predict.md", cl=closura, problem=result.problem)
     assert names["forecast"]["system"].unique().tolist() == ["pump 21"]
@@ -210,6 +213,7 @@ def test_theophylline(tmp_path, monkeypatch):
 
 @exercises("docs/start.md")
 @pytest.mark.usefixtures("hardly_optimised")
+@pytest.mark.nightly
 def test_start(fleet, monkeypatch):
     """Step by step as it stands there, but for the size of the fit."""
     monkeypatch.setattr(_main, "_start_jax", lambda *_, **__: None)

@@ -62,7 +62,9 @@ def everything(model, theta, context, axes=0):
 
 
 @pytest.mark.parametrize(
-    ("axes", "sigma", "blocked"), [(1, 0.3, False), (2, None, False), (1, None, True), (2, 0.3, True)]
+    ("axes", "sigma", "blocked"),
+    [(1, 0.3, True), (2, None, False)]
+    + [pytest.param(*case, marks=pytest.mark.nightly) for case in ((1, None, True), (2, 0.3, False))],
 )
 def test_every_chain_may_have_laws_of_its_own(axes, sigma, blocked, monkeypatch):
     """Against a loop over chains, and over systems where each has its own."""

@@ -35,6 +35,7 @@ def test_every_forward_model_learns_and_samples(name, kind):
     assert float(run.laws["f"](0.3)) != float(before)
 
 
+@pytest.mark.nightly
 def test_an_l_shaped_plate_from_table_to_report(tmp_path):
     table = observed("plate", 3).to_frame()
     settings = {"forward": "basis", "network": NETWORKS["basis"]} | SMALL

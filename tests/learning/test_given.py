@@ -156,6 +156,7 @@ def test_surrogates_know_columns():
     assert np.ptp(states, axis=0).max() > 1e-3, "the mass is one of its inputs"
 
 
+@pytest.mark.nightly
 def test_from_tables_to_folder_and_back(tmp_path):
     problem = tank()
     out = tmp_path / "run"

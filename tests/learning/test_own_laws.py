@@ -133,6 +133,7 @@ def test_a_new_system_averages_over_the_laws(run, result):
     assert found["sd"] == pytest.approx(spread, rel=0.1)
 
 
+@pytest.mark.nightly
 def test_membership_goes_with_the_law_of_each_draw(run, result):
     """Members under any of the laws belong; what decays faster than under all of them does not."""
     rng, times, own = np.random.default_rng(0), np.linspace(0.1, 2.0, 20), constants(run)[:, 0]

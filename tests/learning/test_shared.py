@@ -50,6 +50,7 @@ def by_hand(table, spread):
     return covariance @ pull, np.sqrt(np.diag(covariance))
 
 
+@pytest.mark.nightly
 def test_without_hierarchy_it_is_regression(table):
     sizes = {"chains": 64, "iterations": 60, "tune": 60, "draws": 300, "thin": 2, "extend": 0, "devices": 1}
     result = cl.fit(lines(), table, hierarchy=False, progress=False, **sizes)

@@ -8,7 +8,7 @@ import pytest
 
 import closura as cl
 from closura.learning import Run, Settings
-from closura.learning._stuck_chains import allowed, rescued
+from closura.learning._stuck_chains import _look, allowed, rescued
 from closura.sampling import Cache
 
 CHAINS, GROUPS, SYSTEMS = 8, 2, 3
@@ -86,3 +86,12 @@ def test_a_group_with_one_donor_keeps_a_spread(run):
     after, count = rescued(run.posterior, chains_at(run, values), 0)
     assert count == GROUPS * (CHAINS - 1) * SYSTEMS
     assert np.asarray(after.theta).std(axis=1).min() > 1e-3
+
+
+def test_looking_for_them_is_compiled_once(run):
+    chains = chains_at(run, np.zeros((GROUPS, CHAINS, SYSTEMS)))
+    rescued(run.posterior, chains, 0)
+    before = _look._cached._cache_size()
+    for seed in (1, 2):
+        rescued(run.posterior, chains, seed)
+    assert _look._cached._cache_size() == before

@@ -47,6 +47,7 @@ def iterations(path):
     return [json.loads(line, parse_constant=pytest.fail)["iteration"] for line in path.read_text().splitlines()]
 
 
+@pytest.mark.nightly
 def test_stopped_and_resumed(fit, tmp_path):
     """Killed after a chunk that is in no checkpoint, in the middle of a line; then resumed."""
     folder, first = tmp_path / "run", Steps(stop=7)

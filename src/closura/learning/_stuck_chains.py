@@ -4,7 +4,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, Int
 
 from ..sampling import Chains, Posterior
 
@@ -18,7 +18,7 @@ def rescued(posterior: Posterior, chains: Chains, seed: int) -> tuple[Chains, in
     A tempered start finds most ways out of local modes, not all, and a chain left far behind would never leave. Groups stay
     apart: whether they agree is what tells convergence.
     """
-    log_density, beside = jax.tree.map(np.asarray, _look(posterior, chains, seed))
+    log_density, beside = jax.tree.map(np.asarray, _look(posterior, chains, jnp.asarray(seed)))
     whole = posterior.population.shared is not None  # then whole chains are left behind
     source, count = _donors(log_density.astype(float), chains.theta.shape[-1], whole, seed)
     if not count:
@@ -37,7 +37,7 @@ def allowed(dimension: int) -> float:
 
 
 @eqx.filter_jit
-def _look(posterior: Posterior, chains: Chains, seed: int) -> tuple[Array, Array]:
+def _look(posterior: Posterior, chains: Chains, seed: Int[Array, ""]) -> tuple[Array, Array]:
     """Log density of every system of every chain; and how far a random member of its population is from another."""
     density = posterior.loglik_and_grad(chains)[0] + posterior.log_prior(chains)[0]
     members = jax.vmap(jax.vmap(posterior.population.theta_from_normal))

@@ -73,6 +73,7 @@ def test_a_law_inside_a_loop_is_learned(fitted):
     assert np.isfinite(fitted.closure(1.0))
 
 
+@pytest.mark.nightly
 def test_forecasts_and_new_systems(fitted):
     assert fitted.predict(until=6.0)["time"].max() >= 6.0
     new = fitted.newcomer(table(1).assign(system="new"))

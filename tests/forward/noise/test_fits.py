@@ -62,6 +62,7 @@ def near_the_truth(result, sigma=None):
         assert log.std() < 0.6
 
 
+@pytest.mark.nightly
 def test_counts(tmp_path):
     value = np.random.default_rng(1).poisson(MEANS)
     result = fitted(decay("poisson"), value.astype(float))
@@ -83,6 +84,7 @@ def test_counts(tmp_path):
     assert len(cl.load(tmp_path / "run", decay("poisson")).predict([1.0])) == SYSTEMS
 
 
+@pytest.mark.nightly
 def test_counts_that_scatter_more():
     """Variance mean + scale^2 mean^2; the scale is inferred, and checks tell it from Poisson's."""
     random, scale = np.random.default_rng(2), 0.3
@@ -125,6 +127,7 @@ def test_counts_have_no_scale_of_their_own():
         Run(decay("poisson"), cl.Observations.from_frame(table(np.round(MEANS)).assign(sigma=1.0)), SMALL)
 
 
+@pytest.mark.nightly
 def test_a_family_of_one_s_own(tmp_path):
     value = MEANS + np.random.default_rng(0).laplace(0.0, 1.5, MEANS.shape)
     result = fitted(decay(Laplace()), value)

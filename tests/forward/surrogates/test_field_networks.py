@@ -58,7 +58,7 @@ def test_conditions_are_exact_and_the_rest_is_free(name, kind):
     assert np.abs(states[~held]).max() > 1e-3
 
 
-SOON = (("rock", "basis"), ("channel", "fno-supervised"), ("plate", "pinn"))
+SOON = (("rock", "basis"), ("plate", "pinn"))
 
 
 @pytest.mark.parametrize(
