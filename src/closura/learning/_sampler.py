@@ -7,6 +7,7 @@ from ..population import Population
 from ..sampling import (
     Chains,
     DifferentialEvolution,
+    Independence,
     JointBlock,
     Kernel,
     LawMove,
@@ -55,7 +56,8 @@ def make_sampler(
     asked = settings.sampler or _default(settings, population, noise)
     kernels = [KERNELS[one](settings, population, systems) if isinstance(one, str) else one for one in asked]
     means = 0 if population.mean_precision is None else len(population.mean_precision)
-    kernels += [LawMove(name, means) for name in laws] + [LawSize()] * bool(laws)
+    if laws:
+        kernels += [Independence(population.shared), *(LawMove(name, means) for name in laws), LawSize()]
     names = [kernel.name for kernel in kernels]
     twice = {name for name in names if names.count(name) > 1}
     if twice:

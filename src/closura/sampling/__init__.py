@@ -9,6 +9,7 @@ from ._convergence import (
 )
 from ._differential_evolution import DifferentialEvolution as DifferentialEvolution
 from ._gibbs import NoiseGibbs as NoiseGibbs, PopulationGibbs as PopulationGibbs
+from ._independence import Independence as Independence
 from ._kernel import Kernel as Kernel, Tuning as Tuning, init_all as init_all, sweep as sweep
 from ._law_move import LawMove as LawMove, LawSize as LawSize
 from ._mala import Mala as Mala, MalaTuning as MalaTuning

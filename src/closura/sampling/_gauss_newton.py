@@ -23,12 +23,14 @@ from ._state import Chains
 
 
 class Information(NamedTuple):
-    """Of the data of all systems, averaged over chains of a group; `score` is the gradient of the log likelihood in a."""
+    """Of the data of all systems, averaged over chains of a group; `score` is the gradient of the log likelihood in a, and
+    `pull` that in theta, plus information times position: where the quadratic approximation has its linear term."""
 
     theta: Float[Array, "group system parameter parameter"]
     cross: Float[Array, "group system parameter coordinate"]
     law: Float[Array, "group coordinate coordinate"]
     score: Float[Array, "group coordinate"]
+    pull: Float[Array, "group system parameter"]
 
     def of(self, group: int, temperature: float = 1.0) -> "Information":
         """That of one group, in double precision, the likelihood to the power of `temperature`."""
@@ -69,12 +71,12 @@ def _information(posterior: Posterior, chains: Chains) -> Information:
 
     flat = jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), (chains.theta, chains.law, chains.log_sigma))
     every = lax.map(one_chain, flat)
-    theta, cross, law, score, sound = (a.reshape(groups, -1, *a.shape[1:]) for a in every)
+    theta, cross, law, score, pull, sound = (a.reshape(groups, -1, *a.shape[1:]) for a in every)
     weight = 1 / jnp.maximum(jnp.sum(sound, axis=1), 1.0)  # (group, system)
-    over_systems = jnp.einsum("gcsrq,gs->grq", law, weight), jnp.einsum("gcsr,gs->gr", score, weight)
-    return Information(
-        jnp.einsum("gcspq,gs->gspq", theta, weight), jnp.einsum("gcspr,gs->gspr", cross, weight), *over_systems
-    )
+    by_system = (jnp.einsum("gcs...,gs->gs...", part, weight) for part in (theta, cross, pull))
+    summed = (jnp.einsum("gcs...,gs->g...", part, weight) for part in (law, score))
+    of_theta, of_both, pull = by_system
+    return Information(of_theta, of_both, *summed, pull)
 
 
 def _of_chain(posterior: Posterior, theta: Array, laws: PyTree, log_sigma: Array | None) -> tuple[Array, ...]:
@@ -106,8 +108,11 @@ def _of_chain(posterior: Posterior, theta: Array, laws: PyTree, log_sigma: Array
     score, jacobian = jnp.where(counted, score, 0.0), jnp.where(counted, jacobian, 0.0)
     square = jnp.einsum("iso,jso,so->sij", jacobian, jacobian, weight)
     count = theta.shape[-1]
-    pushed = jnp.einsum("rso,so->sr", jacobian[count:], score)
-    return square[:, :count, :count], square[:, :count, count:], square[:, count:, count:], pushed, 1.0 * sound
+    pushed = jnp.einsum("rso,so->sr", jacobian, score)
+    place = jnp.concatenate([theta, jnp.broadcast_to(flat, (len(theta), len(flat)))], axis=1)
+    pull = pushed[:, :count] + jnp.einsum("sij,sj->si", square[:, :count], place)
+    blocks = square[:, :count, :count], square[:, :count, count:], square[:, count:, count:]
+    return *blocks, pushed[:, count:], pull, 1.0 * sound
 
 
 class Precisions(NamedTuple):
@@ -138,7 +143,7 @@ def eliminate(
 ) -> Elimination:
     """Of one group, in double precision: all but the coordinates `moved` eliminated. `law_precision` is the prior's, of every
     coordinate; it counts where these are eliminated, and is left out of the result."""
-    theta, cross, law, _ = information
+    theta, cross, law = information[:3]
     own, held = population.own, population.held
     means = len(own) if population.mean is not None else 0
     systems, rest = len(theta), means + len(held)

@@ -1,0 +1,141 @@
+"""Theta of every system from its own conditional, about: an independence proposal that needs values of the likelihood only.
+
+    theta_k | phi, shared, laws  ~  N(m_k, H_k^-1),   H_k = A_k + D(phi),   H_k m_k = b_k - C_k (top - center) + D(phi) mu
+
+A_k is the Gauss-Newton information of the system's data, C_k how it is bound to shared parameters and laws' coordinates
+(`top`), D the precision of the population. Proposals are Student's t in that whitening, so that tails are reached. Where the
+conditional is nearly Gaussian, most are accepted and draws are nearly independent.
+"""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ..population import normal
+from ._accept import Randomness, decide
+from ._gauss_newton import coordinates, information
+from ._kernel import Kernel
+from ._posterior import Posterior
+from ._preconditioner import cholesky
+from ._state import Chains, GroupKeys, Info, choose_fields, uniforms_by_group
+
+DEGREES = 8  # of freedom
+
+
+class IndependenceTuning(NamedTuple):
+    information: Float[Array, "group system own own"]
+    pull: Float[Array, "group system own"]
+    bound: Float[Array, "group system own top"]
+    center: Float[Array, "group top"]
+    theta: Float[Array, "group system parameter"]  # where the prior is expanded
+
+
+class Independence(Kernel):
+    """Draws theta of every system from its Gauss-Newton conditional, and accepts or rejects each on its own."""
+
+    shared: tuple[bool, ...] | None = eqx.field(static=True, default=None)
+
+    name = "independence"
+    moves = ("theta",)
+    learning = False
+
+    def init(self, chains: Chains) -> IndependenceTuning:
+        groups, _, systems, parameters = chains.theta.shape
+        own, top = len(self._own(parameters)), self._top(chains).shape[-1]
+        shape = (groups, systems, own)
+        eye = jnp.broadcast_to(jnp.eye(own), (*shape, own))
+        zero = jnp.zeros((groups, systems, parameters))
+        return IndependenceTuning(eye, jnp.zeros(shape), jnp.zeros((*shape, top)), jnp.zeros((groups, top)), zero)
+
+    def step(
+        self, keys: GroupKeys, chains: Chains, tuning: IndependenceTuning, posterior: Posterior
+    ) -> tuple[Chains, Info]:
+        theta = chains.theta
+        own, shape = self._own(theta.shape[-1]), theta.shape[:3]
+        lower, mean = self._conditional(chains, tuning, posterior)
+        count = (*shape[1:], len(own))
+        xi, chi, *tests = uniforms_by_group(keys, count, (*shape[1:], DEGREES), shape[1:], shape[1:])
+        spread = jnp.sqrt(jnp.sum(normal(chi) ** 2, axis=-1, keepdims=True) / DEGREES)
+        z, drawn = _times_transposed(lower, theta[..., own] - mean), normal(xi) / spread
+        moved = chains._replace(theta=theta.at[..., own].set(mean + _solve_transposed(lower, drawn)))
+        proposed = posterior.refresh(moved)
+        before, after = (self._log_density(posterior, state) for state in (chains, proposed))
+        log_ratio = after - before + _log_student(z) - _log_student(drawn)
+        random = Randomness(xi, *map(jnp.log, tests))
+        accept, info = decide(random, posterior, chains, proposed, log_ratio, jnp.isfinite(after))
+        return choose_fields(accept, proposed, chains, ("theta", "cache")), info
+
+    def tune(self, tuning: IndependenceTuning, draws: Chains, posterior: Posterior) -> IndependenceTuning:
+        told, top = information(posterior, draws), np.asarray(self._top(draws), float)
+        own = self._own(draws.theta.shape[-1])
+        held = np.setdiff1d(np.arange(draws.theta.shape[-1]), own)
+        parts = []
+        for group in range(len(top)):
+            part, center = told.of(group), top[group].mean(axis=0)
+            bound = np.concatenate([part.theta[:, own][:, :, held], part.cross[:, own]], axis=2)
+            inner = part.theta[:, own][:, :, own]
+            mean = np.asarray(draws.theta[group], float).mean(axis=0)
+            parts.append((inner, part.pull[:, own] - bound @ center, bound, center, mean))
+        return IndependenceTuning(*(jnp.asarray(np.stack(x), float) for x in zip(*parts)))
+
+    def _conditional(self, chains: Chains, tuning: IndependenceTuning, posterior: Posterior) -> tuple[Array, Array]:
+        """The Cholesky factor of the precision of every system, and its mean."""
+        own, population = self._own(chains.theta.shape[-1]), posterior.population
+        there = jnp.broadcast_to(tuning.theta[:, None], chains.theta.shape)
+        if self.shared is not None:
+            there = jnp.where(np.array(self.shared), chains.theta, there)
+        slope = posterior.log_prior(chains._replace(theta=there))[1][..., own]
+        if chains.phi:
+            prior = jax.vmap(jax.vmap(population.precision))(chains.phi)
+        else:
+            prior = jnp.broadcast_to(population.precision(()), (*chains.theta.shape[:2], len(own), len(own)))
+        precision = tuning.information[:, None] + prior[:, :, None]
+        away = self._top(chains) - tuning.center[:, None]
+        pull = tuning.pull[:, None] - jnp.einsum("gsot,gct->gcso", tuning.bound, away)
+        pull = pull + slope + jnp.einsum("gcop,gcsp->gcso", prior, there[..., own])
+        lower = cholesky(precision)
+        return lower, _solve_transposed(lower, _solve(lower, pull))
+
+    def _log_density(self, posterior: Posterior, chains: Chains) -> Float[Array, "group chain system"]:
+        return posterior.temperature * posterior.loglik_and_grad(chains)[0] + posterior.log_prior(chains)[0]
+
+    def _own(self, parameters: int) -> np.ndarray:
+        return np.flatnonzero(~np.array(self.shared or (False,) * parameters))
+
+    def _top(self, chains: Chains) -> Float[Array, "group chain top"]:
+        """Shared parameters and coordinates of laws."""
+        held = np.flatnonzero(np.array(self.shared or (False,) * chains.theta.shape[-1]))
+        return jnp.concatenate([chains.theta[:, :, 0, held], *coordinates(chains.law or {}).values()], axis=-1)
+
+
+def _log_student(z: Float[Array, "*block own"]) -> Float[Array, "*block"]:
+    return -0.5 * (DEGREES + z.shape[-1]) * jnp.log1p(jnp.sum(z**2, axis=-1) / DEGREES)
+
+
+# Of a few dimensions, written out: a batch of LAPACK calls costs more than the solves.
+
+
+def _times_transposed(lower: Float[Array, "*batch own own"], x: Float[Array, "*batch own"]) -> Array:
+    return jnp.sum(lower * x[..., :, None], axis=-2)
+
+
+def _solve(lower: Float[Array, "*batch own own"], x: Float[Array, "*batch own"]) -> Array:
+    """L^-1 x."""
+    found: list[Array] = []
+    for i in range(x.shape[-1]):
+        known = sum((lower[..., i, j] * found[j] for j in range(i)), jnp.zeros(()))
+        found.append((x[..., i] - known) / lower[..., i, i])
+    return jnp.stack(found, axis=-1)
+
+
+def _solve_transposed(lower: Float[Array, "*batch own own"], x: Float[Array, "*batch own"]) -> Array:
+    """L^-T x."""
+    found: dict[int, Array] = {}
+    for i in reversed(range(x.shape[-1])):
+        known = sum((lower[..., j, i] * found[j] for j in range(i + 1, x.shape[-1])), jnp.zeros(()))
+        found[i] = (x[..., i] - known) / lower[..., i, i]
+    return jnp.stack([found[i] for i in range(x.shape[-1])], axis=-1)
