@@ -204,6 +204,10 @@ class Equation(abc.ABC):
 
     # Time -------------------------------------------------------------------------------------------------------------
 
+    def solve_seconds(self) -> float | None:
+        """How long one solve takes, measured; None where solves are so quick that a fit finds out by itself."""
+        return None
+
     def extended(self, until: float) -> "Equation":
         """The same equation with a span that reaches `until`, in the same steps."""
         raise ProblemError(f"{self.name} does not change in time: there is nothing to forecast; leave out until")

@@ -22,6 +22,7 @@ from ._setup import Replay, Setup, State, begin
 
 MARGIN = 0.25
 SURVEY_POINTS = 2_000_000
+PATIENCE = 86_400.0  # seconds that the solutions a surrogate is trained on may take
 RESTS = 0.01  # of the rates that the data need: what moves less is at rest
 
 
@@ -36,6 +37,8 @@ def initialise(problem: Equation, data: Observations, settings: Settings) -> tup
     check_blocks(problem, settings, noise is not None, effects is not None)
     prior = population(problem.parameters, settings.hierarchy, settings.population, effects)
     seen = seen_through(target, problem, data, settings.forward, **settings.network)
+    if seen.forward.labelled:
+        check_patience(problem, settings, len(data.systems))
     key_laws, key_chains, key_network = jr.split(jr.key(settings.seed), 3)
     keys, chains = jax.jit(lambda key: first_chains(prior, noise, settings, len(data.systems), key))(key_chains)
     laws, ranges = start_laws(
@@ -60,6 +63,20 @@ def initialise(problem: Equation, data: Observations, settings: Settings) -> tup
     weights = {name: law.weights for name, law in laws.items()}
     state = State(keys, chains, {}, begin(weights), begin(surrogate), replay, ranges)
     return setup, [*notes, *problem.parameters.notes], with_blanks(setup, state)
+
+
+def check_patience(problem: Equation, settings: Settings, systems: int) -> None:
+    """Refuse a solver so slow that a surrogate would not have its solutions within a day."""
+    each = problem.solve_seconds()
+    first, more = systems * settings.groups * settings.replay, systems * max(settings.gradient_chains, settings.groups)
+    count = first + more * settings.iterations
+    if each is not None and each * count > PATIENCE:
+        raise SettingsError(
+            f"one solution takes {each:.2g} s, and the surrogate is trained on {count:,} of them ({first:,} before the first iteration, "
+            f"{more:,} in each): about {each * count / 86400:.2g} days. Make solve faster (a coarser grid, compiled code, JAX), or ask for "
+            f"fewer: lower iterations (now {settings.iterations}), gradient_chains (now {settings.gradient_chains}) and replay (now "
+            f"{settings.replay}), or fit some of the {systems} systems first"
+        )
 
 
 def check_blocks(problem: Equation, settings: Settings, scale: bool, effects: bool) -> None:

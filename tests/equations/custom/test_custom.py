@@ -101,6 +101,22 @@ def test_a_black_box_by_a_surrogate():
         cl.Custom(box, differentiable=False, closure=cl.MLP(), **SAME)
 
 
+def test_a_solver_so_slow_that_a_fit_would_take_days_is_refused_after_one_solve(monkeypatch):
+    clock, calls = [0.0], []
+
+    def box(p, f, where):
+        calls.append(1)
+        clock[0] += 10.0
+        return p.u0 * np.exp(-p.k * np.asarray(where)[:, 0])
+
+    monkeypatch.setattr("closura.equations.custom._custom.time.perf_counter", lambda: clock[0])
+    grid = {"grid": np.linspace(0.0, 4.0, 9), **{k: v for k, v in SAME.items() if k != "span"}}
+    problem = cl.Custom(box, differentiable=False, **grid)
+    with pytest.raises(SettingsError, match=r"one solution takes 10 s.*days.*lower iterations \(now 1500\)"):
+        cl.fit(problem, table(), **TINY | {"iterations": 1500})
+    assert len(calls) == 1
+
+
 @pytest.mark.parametrize(
     ("solve", "said"),
     [

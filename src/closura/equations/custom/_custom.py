@@ -2,6 +2,7 @@
 
 import functools
 import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType, ModuleType
 from typing import Any
@@ -254,8 +255,12 @@ class Custom(Equation):
         trace(probe, len(self.parameters), 0, CALL, (count, len(self.axes)))
         check_called(record, self.single, True, CALL)
 
-    def _run_once(self) -> None:
-        """As Python, where an exception can be told."""
+    def solve_seconds(self) -> float | None:
+        return None if self.differentiable else self._run_once()
+
+    def _run_once(self) -> float:
+        """As Python, where an exception can be told; returns how long it took."""
+        start = time.perf_counter()
         try:
             self.run_on_host(self.parameters.constrain(self._guesses, 0), unit_laws(self.closures), self.points)
         except ProblemError:
@@ -264,6 +269,7 @@ class Custom(Equation):
             raise ProblemError(
                 f"{CALL} failed with parameters at their guesses: {type(error).__name__}: {error}"
             ) from error
+        return time.perf_counter() - start
 
     # Time
 
