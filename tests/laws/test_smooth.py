@@ -57,7 +57,9 @@ def test_the_covariance_is_that_of_integrated_noise(order):
         return np.where(far > 0, np.maximum(far, 0.0) ** (order - 1), 0.0) / math.factorial(order - 1)
 
     same_side = np.sign(z)[:, None] == np.sign(other)
-    np.testing.assert_allclose(covariance(z, other, order), step * response(z) @ response(other).T * same_side, atol=1e-4)
+    np.testing.assert_allclose(
+        covariance(z, other, order), step * response(z) @ response(other).T * same_side, atol=1e-4
+    )
     if order > 1:
         small = 1e-5
         difference = (covariance(z + small, other, order) - covariance(z - small, other, order)) / (2 * small)

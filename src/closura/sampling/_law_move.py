@@ -119,7 +119,7 @@ class LawMove(Kernel):
         before, after = (_log_density(posterior, state) for state in (chains, proposed))
         # What pCN leaves invariant in z, and the volume da / dz.
         log_ratio = after - before + _log_student(z, free) - _log_student(new_z, free)
-        log_ratio -= 0.5 * jnp.sum(jnp.log(new_precision / precision), axis=-1)
+        log_ratio += _log_volume(new_precision) - _log_volume(precision)
         finite = jnp.all(jnp.isfinite(posterior.loglik_and_grad(proposed)[0]), axis=-1)[..., None]
         random = Randomness(xi, *(jnp.log(test)[..., None] for test in tests))
         accept, info = decide(random, posterior, chains, proposed, log_ratio[..., None], finite, _sum)
@@ -238,6 +238,11 @@ def _log_density(posterior: Posterior, chains: Chains) -> Float[Array, "group ch
 
 def _square(z: Array, which: Array) -> Array:
     return jnp.sum(jnp.where(which, z**2, 0.0), axis=-1)
+
+
+def _log_volume(precision: Float[Array, "group chain r"]) -> Float[Array, "group chain"]:
+    """Of da / dz, up to a constant."""
+    return -0.5 * jnp.sum(jnp.log(precision), axis=-1)
 
 
 def _log_student(z: Array, free: Array) -> Array:
