@@ -132,17 +132,31 @@ def test_coordinates_move_the_law_linearly_where_nothing_bends_it():
     np.testing.assert_allclose(mixed, 0.3 * f + 0.7 * g, rtol=1e-4, atol=1e-4)
 
 
+def prior_sd(spec, frame, x):
+    """Of the law at x before data, at a size of its own."""
+    precision, _ = frame.prior(jnp.asarray(0.5))
+    law = spec.build(jax.random.key(0), SCALING)
+    values = jax.vmap(lambda a: jax.vmap(law.with_weights(a).prepare(frame))(x))(jnp.eye(len(precision)))
+    return np.sqrt(np.asarray(jnp.sum(values**2 / precision[:, None], axis=0)))
+
+
 def test_the_prior_does_not_depend_on_the_table(float64):
     """The same law has the same prior variance on a short table and on a long one, wherever both cover it."""
     spec, x = SampledLaw(), jnp.linspace(-1.0, 3.0, 9)
-    sds = []
-    for reach in (1.0, 1.7):
-        frame = spec.frame(Range(reach * RANGE.low, reach * RANGE.high), SCALING)
-        precision, _ = frame.prior(jnp.asarray(0.5))
-        law = spec.build(jax.random.key(0), SCALING)
-        values = jax.vmap(lambda a: jax.vmap(law.with_weights(a).prepare(frame))(x))(jnp.eye(len(precision)))
-        sds.append(np.sqrt(np.asarray(jnp.sum(values**2 / precision[:, None], axis=0))))
-    np.testing.assert_allclose(sds[0], sds[1], rtol=0.01)
+    frames = [spec.frame(Range(reach * RANGE.low, reach * RANGE.high), SCALING) for reach in (1.0, 1.7)]
+    short, long = (prior_sd(spec, frame, x) for frame in frames)
+    np.testing.assert_allclose(short, long, rtol=0.01)
+
+
+@pytest.mark.parametrize("structure", [{}, {"positive": True}, {"increasing": True}, {"even": True}], ids=str)
+def test_a_law_stays_what_it_is_on_a_longer_table(structure):
+    spec = SampledLaw(**structure)
+    short, long = (spec.frame(Range(reach * RANGE.low, reach * RANGE.high), SCALING) for reach in (1.0, 1.3))
+    law, x = drawn(spec, short, 3, log_size=-1.0), jnp.linspace(-2.5, 4.5, 50)
+    before, after = (
+        np.asarray(jax.vmap(one.prepare(f))(x)) for one, f in ((law, short), (law.reframed(short, long), long))
+    )
+    np.testing.assert_allclose(after, before, atol=0.02 * np.abs(before).max())
 
 
 @pytest.mark.parametrize(

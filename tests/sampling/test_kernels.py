@@ -75,7 +75,7 @@ def run():
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: f"{kernel.name}-{type(kernel).__name__}")
 def test_a_kernel_moves_what_it_says_and_keeps_the_cache_true(run, kernel):
     before, posterior = run.state.chains, dataclasses.replace(run.posterior, temperature=1e-3)  # many are accepted
-    tuning = kernel.tune(kernel.init(before), before)
+    tuning = kernel.tune(kernel.init(before), before, posterior)
 
     @jax.jit
     def moved(keys, chains):

@@ -70,7 +70,7 @@ def z_scores(covariance, groups=200, chains=8, steps=500, evaluate=likelihood, c
     kernels = [Mala(blocks(SHARED), covariance, step_size=0.6) for blocks in (SystemBlocks, SharedBlock)]
     kernels += [] if leap is None else [leap]
     apart = Chains(jnp.where(np.array(SHARED), beside[..., :1, :], beside))
-    tuning = {kernel.name: kernel.tune(kernel.init(apart), apart) for kernel in kernels}
+    tuning = {kernel.name: kernel.tune(kernel.init(apart), apart, target) for kernel in kernels}
 
     def one(state, key):
         state, _, info = sweep(kernels, jr.split(key, groups), state, tuning, target)
