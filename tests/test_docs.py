@@ -94,6 +94,7 @@ def test_index():
 
 
 @exercises("docs/fields.md")
+@pytest.mark.nightly
 def test_fields(fleet):
     plates = {"system": "A", "x": [0.2, 0.5, 0.7], "y": [0.1, 0.2, 0.3], "u": [21.0, 24.0, 22.0], "q": 500.0}
     pd.DataFrame(plates).to_csv("plates.csv", index=False)

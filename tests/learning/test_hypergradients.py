@@ -108,7 +108,8 @@ class Linear(eqx.Module):
         return self.states(theta, system)[where.node[:, 0], 0]
 
 
-@pytest.mark.parametrize("forward", ["basis", pytest.param("fno-physics", marks=pytest.mark.nightly)])
+@pytest.mark.nightly
+@pytest.mark.parametrize("forward", ["basis", "fno-physics"])
 def test_implicit_is_the_slope_of_the_damped_minimum(data, forward, monkeypatch):
     damping = 1e-4
     monkeypatch.setattr(_bilevel, "DAMPING", damping)

@@ -64,6 +64,7 @@ def test_every_surrogate_runs_and_is_spot_checked(fleet, kind):
     assert np.all(np.isfinite(run.theta()))
 
 
+@pytest.mark.nightly
 def test_spot_check_is_what_it_says(fleet, finished):
     run = finished
     metrics = collect(run, fleet[1]).metrics

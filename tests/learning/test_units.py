@@ -138,6 +138,7 @@ def test_a_plan_of_a_huge_fleet_stores_what_fits():
     assert plan.sample <= 1.2 * 600
 
 
+@pytest.mark.nightly
 def test_learning_that_diverges_steps_back_and_gives_up():
     problem, times = decay(lambda t, s, p, f: (-p.k * s.u - f(s.u),)), [0.5, 1.0, 2.0, 3.0]
     rows = [(name, t, 10 * np.exp(-t)) for name in "ab" for t in times]

@@ -36,6 +36,7 @@ def several(result):
     return dataclasses.replace(result, closures={law.name: law for law in laws}, visited=seen, view_parts=parts)
 
 
+@pytest.mark.nightly
 def test_table(several):
     table = several.closure_table("damping")
     assert list(table.columns) == ["input", "f", "density", "supported"]

@@ -133,6 +133,7 @@ def five():
     return fleet(line(0.1), np.tile([1.0, 0.5], (100, 1)), np.full((100, 2), 0.04)).newcomer(table)
 
 
+@pytest.mark.nightly
 def test_each_newcomer_is_on_its_own(five):
     """One beside others, some of which are nothing like it, has the posterior it would have alone."""
     mean, cov = conditional(np.array([1.0, 1.2, 1.7]), np.array([1.0, 0.5]), 0.04, 0.1)

@@ -100,6 +100,7 @@ def test_overwritten_runs_leave_nothing_to_trackers(fit, tmp_path):
     assert [path.name for path in (folder / "tensorboard").iterdir()] == ["mine.txt"]
 
 
+@pytest.mark.nightly
 def test_without_a_folder_nothing_is_written(fit, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     steps = Steps()

@@ -67,6 +67,7 @@ def fitted():
     return cl.fit(problem, table(), **TINY)
 
 
+@pytest.mark.nightly
 def test_a_law_inside_a_loop_is_learned(fitted):
     assert np.isfinite(fitted.posterior["u0"].values).all()
     assert fitted.closures["f"].support.low[0] < 1.0 < fitted.closures["f"].support.high[0], "its inputs were noted"
