@@ -95,6 +95,17 @@ class Diagonal(Population):
         """The inverse of the covariance's factor, and the log determinant of that factor."""
         return jnp.diag(jnp.exp(-0.5 * phi.log_tau)), 0.5 * jnp.sum(phi.log_tau)
 
+    def precision(self, phi: Phi) -> Float[Array, "own own"]:
+        white = self.whitening(phi)[0]
+        return white.T @ white
+
+    @property
+    def mean_precision(self) -> Float[Array, " own"]:
+        return 1 / self.mean_variance
+
+    def with_mean_moved(self, phi: Phi, by: Float[Array, "*chain own"]) -> Phi:
+        return phi._replace(mu=phi.mu + by)
+
     def theta_from_normal(self, phi: Phi, normal: Theta) -> Theta:
         return self.system_means(phi) + jnp.exp(0.5 * phi.log_tau) * normal
 
@@ -241,6 +252,9 @@ class Independent(Population):
     mean: Float[Array, " parameter"]
     variance: Float[Array, " parameter"]
     log_densities: Densities = eqx.field(static=True, default=())
+
+    def precision(self, phi: tuple[()]) -> Float[Array, "own own"]:
+        return jnp.diag(1 / self.variance)
 
     def theta_from_normal(self, phi: tuple[()], normal: Theta) -> Theta:
         return self.mean + jnp.sqrt(self.variance) * normal
