@@ -17,7 +17,7 @@ from closura.population import Diagonal, Population
 from closura.sampling import Cache, Chains, Independence, LawMove, LawSize, PopulationGibbs, _law_move, init_all, sweep
 from closura.sampling._law_move import LawTuning, _whitened
 
-CHAINS, SYSTEMS, SWEEPS, SIGMA = 4000, 3, 12, 0.5
+CHAINS, SYSTEMS, SWEEPS, SIGMA = 4000, 3, 12, 3.0
 SPEC = SampledLaw(nodes=9)
 SCALING = Scaling(jnp.zeros(1), jnp.ones(1), jnp.ones(()))
 FRAME = SPEC.frame(Range(jnp.array([-1.0]), jnp.array([1.0])), SCALING)
@@ -41,6 +41,12 @@ class Linear(eqx.Module):
         residual = (self.y - predicted(chains)) / SIGMA
         gradient = jnp.stack([jnp.sum(residual, -1), jnp.sum(residual * PLACES, -1)], axis=-1) / SIGMA
         return chains._replace(cache=Cache((-0.5 * jnp.sum(residual**2, axis=-1), gradient)))
+
+    def loglik_at(self, chains):
+        return self.refresh(chains).cache.stats[0]
+
+    def exact_loglik(self, chains):
+        return chains.cache.exact
 
     def log_prior(self, chains):
         return jax.vmap(jax.vmap(self.population.log_prior))(chains.theta, chains.phi)
@@ -73,20 +79,20 @@ def tunings(kernels, chains):
     random = np.random.default_rng(0)
     tuning = init_all(kernels, chains)
     count = FRAME.rigid.shape[0]
-    half = random.normal(size=(count, count)) * 0.7
+    half = random.normal(size=(count, count)) * 0.2
     frame = jax.tree.map(lambda x: np.asarray(x, float), FRAME)
     a = np.asarray(chains.law["f"].weights[0, :500], float)
     parts = _whitened(
         half @ half.T, random.normal(size=count), a, np.asarray(chains.law["f"].log_size[0, :500], float), frame
     )
-    shears = [0.2 * random.normal(size=(*shape, count)) for shape in ((SYSTEMS, 2), (2,), (0,))]
+    shears = [0.05 * random.normal(size=(*shape, count)) for shape in ((SYSTEMS, 2), (2,), (0,))]
     law = LawTuning(*(jnp.asarray(x)[None] for x in (*parts, *shears)), jnp.log(jnp.array([0.4])))
     of_theta = tuning["independence"]
-    inner = np.array([[4 / SIGMA**2, 0.3], [0.3, 3.0]])
+    inner = np.array([[4 / SIGMA**2, 0.1], [0.1, 0.3]])
     of_theta = of_theta._replace(
         information=jnp.asarray(np.broadcast_to(inner, of_theta.information.shape), float),
-        pull=jnp.asarray(random.normal(size=of_theta.pull.shape), float),
-        bound=jnp.asarray(0.3 * random.normal(size=of_theta.bound.shape), float),
+        pull=jnp.asarray(0.2 * random.normal(size=of_theta.pull.shape), float),
+        bound=jnp.asarray(0.03 * random.normal(size=of_theta.bound.shape), float),
     )
     return tuning | {"law f": law, "independence": of_theta}
 

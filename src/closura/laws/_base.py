@@ -85,11 +85,11 @@ class AbstractLaw(SolverLaw):
     front of its array leaves, and the caller vmaps: `chain_axes(laws)` are the `in_axes`.
     """
 
-    def prepare(self, range_: Range) -> SolverLaw:
+    def prepare(self, range_: PyTree) -> SolverLaw:
         """What a solver calls: once an iteration, so that the many calls are cheap. The law itself by default."""
         return self
 
-    def log_prior(self, range_: Range, view: SolverLaw) -> Float[Array, ""]:
+    def log_prior(self, range_: PyTree, view: SolverLaw | None) -> Float[Array, ""]:
         """Log density of the weights, up to a constant; `view` is the law as prepared for this range."""
         return jnp.zeros(())
 
@@ -128,10 +128,10 @@ def _built(spec: LawSpec, key: PRNGKeyArray, scaling: Scaling, chains: tuple[int
     return own(jr.split(key, chains[0]))
 
 
-def prepare(laws: Laws, ranges: Mapping[str, Range], leading: int = 0) -> dict[str, SolverLaw]:
+def prepare(laws: Laws, ranges: Mapping[str, PyTree], leading: int = 0) -> dict[str, SolverLaw]:
     """Every law as the solver calls it; `leading` chain axes are in front of the leaves of those that chains do not share."""
 
-    def one(law: AbstractLaw, range_: Range, leading: int) -> SolverLaw:
+    def one(law: AbstractLaw, range_: PyTree, leading: int) -> SolverLaw:
         if not law.spec.per_chain or not leading:
             return law.prepare(range_)
         return eqx.filter_vmap(lambda law: one(law, range_, leading - 1))(law)

@@ -57,9 +57,12 @@ class Frame(NamedTuple):
 
     def with_levels(self, count: int) -> "Frame":
         """The same with so many wide coordinates in front, which are not g's."""
-        ahead = {"rigid": 1.0, "flexible": 0.0, "pull_rigid": 0.0, "pull_flexible": 0.0}
+        one, none = jnp.ones(count), jnp.zeros(count)
         return self._replace(
-            **{name: jnp.concatenate([jnp.full(count, fill), getattr(self, name)]) for name, fill in ahead.items()}
+            rigid=jnp.concatenate([one, self.rigid]),
+            flexible=jnp.concatenate([none, self.flexible]),
+            pull_rigid=jnp.concatenate([none, self.pull_rigid]),
+            pull_flexible=jnp.concatenate([none, self.pull_flexible]),
         )
 
 

@@ -176,7 +176,7 @@ class NetworkLaw(AbstractLaw):
         table = curve(axes[0], value, spec.increasing) if len(axes) == 1 else surface(axes, value)
         return TabulatedLaw(spec, table, self.scaling)
 
-    def log_prior(self, range_: Range, view: SolverLaw) -> Float[Array, ""]:
+    def log_prior(self, range_: Range, view: SolverLaw | None) -> Float[Array, ""]:
         """Of the weights (`decay`), and of the curvature of the law over its range (`smoothness`).
 
         The curvature is that of `view`: the network is not called again for it.
@@ -185,7 +185,7 @@ class NetworkLaw(AbstractLaw):
         if spec.decay:
             squares = [jnp.sum(w**2) for w in jax.tree.leaves(self.weights)]
             total = total - 0.5 * spec.decay * sum(squares)
-        if spec.curvature_precision:
+        if spec.curvature_precision and view is not None:
             x = jnp.linspace(range_.low[0], range_.high[0], 65)
             step = 2.0 / (x.shape[0] - 1)  # in half-widths of the range
             law = jax.vmap(view)(x) / lax.stop_gradient(self.scaling.output)

@@ -82,8 +82,7 @@ class Law(LawSpec):
     trainable: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        pairs = self.at.items() if isinstance(self.at, Mapping) else self.at
-        object.__setattr__(self, "at", tuple((float(x), float(value)) for x, value in pairs))
+        object.__setattr__(self, "at", tuple((float(x), float(value)) for x, value in dict(self.at).items()))
         if self.inputs != 1:
             raise ValueError(f"Law: inputs={self.inputs}, and a sampled law has one; use cl.MLP(inputs={self.inputs})")
         if self.nodes < 9 or self.nodes % 2 == 0:
@@ -99,7 +98,7 @@ class Law(LawSpec):
         self._check_points()
 
     def _check_points(self) -> None:
-        for x, value in self.at:
+        for x, value in self.points:
             if not (math.isfinite(x) and math.isfinite(value)):
                 raise ValueError(f"Law: at={{{x}: {value}}} must be numbers")
             if self.positive and value <= 0:
@@ -112,6 +111,11 @@ class Law(LawSpec):
                 raise ValueError(f"Law: the symmetry says what the law is at {x}; give points with a positive input")
         if self.integrations and len(self.at) + self.structure.shifted + self.odd > 1:
             raise ValueError("Law: with increasing, decreasing, convex or concave one point can be given at most")
+
+    @property
+    def points(self) -> tuple[tuple[float, float], ...]:
+        """Where the law is given, and what it is there."""
+        return tuple(dict(self.at).items())
 
     @property
     def structure(self) -> Structure:
@@ -165,7 +169,7 @@ class Law(LawSpec):
     def units(self, scaling: Scaling) -> Scaling:
         """The reference, and the units of input and law: as stated, else as found from the equation."""
         origin = self.structure.symmetric or self.zero_at_origin or self.dissipative
-        center = 0.0 if origin else self.at[0][0] if self.integrations and self.at else self.reference
+        center = 0.0 if origin else self.points[0][0] if self.integrations and self.at else self.reference
         stated = (center, self.scale, self.unit)
         return Scaling(*(old if new is None else jnp.full_like(old, new) for old, new in zip(scaling, stated)))
 
@@ -192,13 +196,13 @@ class SmoothLaw(AbstractLaw):
     """A law as a chain holds it: coordinates of g (and constants of integration before them), and log s^2."""
 
     spec: Law = eqx.field(static=True)
-    coordinates: Float[Array, " coordinate"]
-    log_size: Float[Array, ""]
+    coordinates: Float[Array, "*chain coordinate"]
+    log_size: Float[Array, "*chain"]
 
     def __call__(self, *x: ArrayLike) -> Float[Array, ""]:
         raise TypeError("a sampled law is called as prepared for a table: law.prepare(frame)(x)")
 
-    def prepare(self, range_: Frame) -> TabulatedLaw:
+    def prepare(self, range_: PyTree) -> TabulatedLaw:
         spec, frame = self.spec, range_
         constants, a = jnp.split(self.coordinates, [len(spec.levels)])
         node = frame.nodes @ a + frame.offset
@@ -212,18 +216,18 @@ class SmoothLaw(AbstractLaw):
             constants[spec.levels.index(i)] * WIDE[i] if i in spec.levels else jnp.zeros(()) for i in (0, 1)
         )
         if spec.at:
-            level = spec.at[0][1] / frame.scaling.output
+            level = spec.points[0][1] / frame.scaling.output
         z = step * (jnp.arange(len(cells)) - start)
         line = jnp.stack([level + gradient * z, jnp.full(len(cells), gradient * step)], axis=-1)
         return TabulatedLaw(spec, Curve((frame.axis,), (sign * cells).at[:, :2].add(line)), frame.scaling)
 
-    def log_prior(self, range_: Frame, view: SolverLaw) -> Float[Array, ""]:
+    def log_prior(self, range_: PyTree, view: SolverLaw | None) -> Float[Array, ""]:
         precision, mean = range_.prior(self.log_size)
         square = jnp.sum(precision * (self.coordinates - mean) ** 2 - jnp.log(precision))
         return -0.5 * (square + ((self.log_size - LOG_SIZE[0]) / LOG_SIZE[1]) ** 2)
 
     @property
-    def weights(self) -> Float[Array, " coordinate"]:
+    def weights(self) -> PyTree:
         return self.coordinates
 
     def with_weights(self, weights: PyTree) -> "SmoothLaw":
@@ -243,7 +247,7 @@ class SmoothLaw(AbstractLaw):
         found = np.linalg.solve(matrix, weight * design.T @ wanted + precision * mean)
         return self.with_weights(jnp.asarray(np.concatenate([a[:levels], found]), self.coordinates.dtype))
 
-    def with_size(self, log_size: Float[Array, ""]) -> "SmoothLaw":
+    def with_size(self, log_size: Float[Array, "*chain"]) -> "SmoothLaw":
         """The same law, of another size before data."""
         return eqx.tree_at(lambda law: law.log_size, self, log_size)
 

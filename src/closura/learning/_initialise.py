@@ -12,7 +12,7 @@ from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray, PyTree
 from ..data import DataError, Observations
 from ..equations import Equation, ForwardModel, ProblemError, constant_laws, place_names
 from ..forward import NoisePrior, likelihood, noise_prior, seen_through, trainable
-from ..laws import AbstractLaw, Laws, Range, Scaling, SolverLaws, build, first_of, prepare
+from ..laws import AbstractLaw, Range, Scaling, SolverLaws, build, first_of, prepare
 from ..parameters import System
 from ..population import Effects, Population, normal, population, uniforms
 from ..sampling import Cache, Chains, init_all
@@ -146,14 +146,14 @@ def with_blanks(setup: Setup, state: State) -> State:
     return state._replace(chains=chains, tuning=init_all(setup.sweep, chains))
 
 
-def check_physics(forward: ForwardModel, laws: Laws) -> None:
+def check_physics(forward: ForwardModel, laws: SolverLaws) -> None:
     """The discretisation must suit the equation; one solution from the middle of the prior, and its gradient, must be finite."""
     problem = forward.problem
     problem.check_scheme()
     theta = jnp.asarray(problem.parameters.mean, float)
 
     @eqx.filter_jit
-    def solve(theta: Array, laws: Laws) -> tuple[Array, Array]:
+    def solve(theta: Array, laws: SolverLaws) -> tuple[Array, Array]:
         if "derivatives" not in problem.offers:
             return jnp.zeros((1, 1, 1)), forward.solution(theta, laws, 0)
         return jax.jacfwd(lambda theta: (forward.solution(theta, laws, 0),) * 2, has_aux=True)(theta)
@@ -232,7 +232,7 @@ def start_laws(
     key: PRNGKeyArray,
     rhs_scale: float = 1.0,
     chains: tuple[int, ...] = (),
-) -> tuple[dict[str, AbstractLaw], dict[str, Range]]:
+) -> tuple[dict[str, AbstractLaw], dict[str, PyTree]]:
     """Laws with first weights and units taken from the problem itself, and the ranges of their tables. Where every chain
     has a law of its own it has the axes `chains` in front.
 

@@ -12,7 +12,7 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, PyTree
 
 from ..laws import AbstractLaw, Frame, Range, Scaling
 from ..sampling import Chains, Posterior
@@ -45,8 +45,8 @@ def restated(old: Frame, law: AbstractLaw, inputs: tuple[np.ndarray, np.ndarray]
 
 
 def widened(
-    chains: Chains, frames: Mapping[str, Frame], ranges: Mapping[str, Range]
-) -> tuple[Chains, dict[str, Frame]]:
+    chains: Chains, frames: Mapping[str, PyTree], ranges: Mapping[str, Range]
+) -> tuple[Chains, dict[str, PyTree]]:
     """The chains and frames with tables that cover `ranges`, where they did not: laws are the same, their coordinates others."""
     laws, after = dict(chains.law), dict(frames)
     for name, range_ in ranges.items():
@@ -84,21 +84,21 @@ def newton_step(posterior: Posterior, chains: Chains, temperature: float, rate: 
         steps.append(step)
         shears.append(left.theta @ step)
         means.append(left.mean @ step)
-    by = [jnp.asarray(np.stack(x), chains.theta.dtype)[:, None] for x in (steps, shears, means)]
-    changes = dict(zip(weights, jnp.split(by[0], ends[:-1], axis=-1)))
-    return moved_along(chains, changes, *by[1:], posterior.population), np.array(decrements)
+    by_law, by_theta, by_mean = (jnp.asarray(np.stack(x), chains.theta.dtype)[:, None] for x in (steps, shears, means))
+    changes = dict(zip(weights, jnp.split(by_law, ends[:-1], axis=-1)))
+    return moved_along(chains, changes, by_theta, by_mean, posterior.population), np.array(decrements)
 
 
 def _priors(posterior: Posterior, chains: Chains, group: int) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Of each law: precision and mean before data, and where it is now."""
     found = []
     for name, weights in coordinates(chains.law).items():
-        prior = posterior.ranges[name].prior(jnp.asarray(chains.law[name].log_size[group, 0]))
-        found.append((*(np.asarray(x, float) for x in prior), np.asarray(weights[group, 0], float)))
+        precision, mean = posterior.ranges[name].prior(jnp.asarray(chains.law[name].log_size[group, 0]))
+        found.append((np.asarray(precision, float), np.asarray(mean, float), np.asarray(weights[group, 0], float)))
     return found
 
 
-def _largest_change(posterior: Posterior, weights: dict, step: np.ndarray, ends: np.ndarray) -> float:
+def _largest_change(posterior: Posterior, weights: Mapping[str, Array], step: np.ndarray, ends: np.ndarray) -> float:
     """At the nodes of the tables, their ends left out."""
     largest = 0.0
     for name, part in zip(weights, np.split(step, ends[:-1])):

@@ -12,7 +12,7 @@ from jax import lax
 from jaxtyping import Array, ArrayLike, Float, Int, PyTree
 
 from ..forward import Likelihood, NoisePrior
-from ..laws import AbstractLaw, Range, SolverLaw, SolverLaws, prepare
+from ..laws import AbstractLaw, SolverLaw, SolverLaws, prepare
 from ..population import Population
 from ..sampling import Chains, GroupKeys, Info, Kernel, Posterior, Tuning, split_keys
 from ._settings import Settings
@@ -45,7 +45,7 @@ class State(NamedTuple):
     law: Trained  # weights of the laws that all chains share, by name, and their optimiser
     surrogate: Trained  # without weights where chains see the solver itself
     replay: Replay | tuple[()]
-    ranges: dict[str, Range]  # that the tables of the laws cover
+    ranges: dict[str, PyTree]  # that the tables of the laws cover
 
     @property
     def learns(self) -> bool:
@@ -144,7 +144,7 @@ class Setup(eqx.Module):
         tuning = {kernel.name: kernel.tune(state.tuning[kernel.name], draws, posterior) for kernel in self.sweep}
         return state._replace(tuning=tuning)
 
-    def tabulate(self, weights: PyTree, ranges: Mapping[str, Range]) -> tuple[SolverLaws, Float[Array, ""]]:
+    def tabulate(self, weights: PyTree, ranges: Mapping[str, PyTree]) -> tuple[SolverLaws, Float[Array, ""]]:
         """The laws as solvers call them, and their log prior."""
         laws = self.laws(weights)
         views = prepare(laws, ranges)

@@ -19,7 +19,7 @@ from jaxtyping import Array, Float, PyTree
 from ..laws import prepare
 from ..population import Population
 from ._posterior import Posterior
-from ._state import Chains
+from ._state import Cache, Chains
 
 
 class Information(NamedTuple):
@@ -34,7 +34,8 @@ class Information(NamedTuple):
 
     def of(self, group: int, temperature: float = 1.0) -> "Information":
         """That of one group, in double precision, the likelihood to the power of `temperature`."""
-        return Information(*(temperature * np.asarray(part[group], float) for part in self))
+        parts: PyTree = [temperature * np.asarray(part[group], float) for part in self]
+        return Information(*parts)
 
 
 class Elimination(NamedTuple):
@@ -58,7 +59,7 @@ def information(posterior: Posterior, chains: Chains) -> Information:
     """At some chains of every group; a solve that fails counts for nothing."""
     count = chains.theta.shape[1]
     chosen = np.linspace(0, count - 1, min(PICKED, count)).astype(int)
-    some = jax.tree.map(lambda a: a[:, chosen], chains._replace(cache=()))
+    some = jax.tree.map(lambda a: a[:, chosen], chains._replace(cache=Cache(())))
     return jax.device_get(_information(posterior, jax.device_get(some)))
 
 
@@ -74,9 +75,9 @@ def _information(posterior: Posterior, chains: Chains) -> Information:
     theta, cross, law, score, pull, sound = (a.reshape(groups, -1, *a.shape[1:]) for a in every)
     weight = 1 / jnp.maximum(jnp.sum(sound, axis=1), 1.0)  # (group, system)
     by_system = (jnp.einsum("gcs...,gs->gs...", part, weight) for part in (theta, cross, pull))
-    summed = (jnp.einsum("gcs...,gs->g...", part, weight) for part in (law, score))
+    of_law, of_score = (jnp.einsum("gcs...,gs->g...", part, weight) for part in (law, score))
     of_theta, of_both, pull = by_system
-    return Information(of_theta, of_both, *summed, pull)
+    return Information(of_theta, of_both, of_law, of_score, pull)
 
 
 def _of_chain(posterior: Posterior, theta: Array, laws: PyTree, log_sigma: Array | None) -> tuple[Array, ...]:
@@ -130,12 +131,13 @@ def precisions(population: Population, chains: Chains) -> list[Precisions]:
     """Of every group, averaged over its chains."""
     groups, _, _, parameters = chains.theta.shape
     shared = np.array(population.shared or (False,) * parameters)
-    every = jax.vmap(jax.vmap(lambda phi: population.precision(phi)))(chains.phi) if chains.phi else None
-    fixed = np.asarray(population.precision(()), float) if every is None else None
     mean = None if population.mean_precision is None else np.asarray(population.mean_precision, float)
-    held = np.asarray(population.shared_precision, float)
-    own = [fixed if every is None else np.asarray(every[group], float).mean(axis=0) for group in range(groups)]
-    return [Precisions(one, mean, held, np.flatnonzero(~shared), np.flatnonzero(shared)) for one in own]
+    held, which = np.asarray(population.shared_precision, float), (np.flatnonzero(~shared), np.flatnonzero(shared))
+    if chains.phi:
+        every = np.asarray(jax.vmap(jax.vmap(population.precision))(chains.phi), float).mean(axis=1)
+    else:
+        every = np.asarray([population.precision(())] * groups, float)
+    return [Precisions(one, mean, held, *which) for one in every]
 
 
 def eliminate(
@@ -149,11 +151,11 @@ def eliminate(
     systems, rest = len(theta), means + len(held)
     inner = theta[:, own][:, :, own] + population.theta
     # How theta of a system is bound to what stands above it: its mean, shared parameters, laws.
-    bound = [np.broadcast_to(-population.theta, (systems, means, means))] if means else []
-    bound = np.concatenate([*bound, theta[:, own][:, :, held], cross[:, own]], axis=2)
+    to_mean = np.broadcast_to(-population.theta, (systems, len(own), len(own)))[:, :, :means]
+    bound = np.concatenate([to_mean, theta[:, own][:, :, held], cross[:, own]], axis=2)
     follows = np.linalg.solve(inner, bound)
     top = np.zeros((rest + law.shape[0],) * 2)
-    if means:
+    if population.mean is not None:
         top[:means, :means] = systems * population.theta + np.diag(population.mean)
     top[means:rest, means:rest] = theta[:, held][:, :, held].sum(axis=0) + np.diag(population.shared)
     top[means:rest, rest:] = cross[:, held].sum(axis=0)

@@ -19,7 +19,7 @@ from ..population import normal
 from ._accept import Randomness, decide
 from ._gauss_newton import coordinates, information
 from ._kernel import Kernel
-from ._posterior import Posterior
+from ._posterior import Posterior, Target
 from ._preconditioner import cholesky
 from ._state import Chains, GroupKeys, Info, choose_fields, uniforms_by_group
 
@@ -52,7 +52,7 @@ class Independence(Kernel):
         return IndependenceTuning(eye, jnp.zeros(shape), jnp.zeros((*shape, top)), jnp.zeros((groups, top)), zero)
 
     def step(
-        self, keys: GroupKeys, chains: Chains, tuning: IndependenceTuning, posterior: Posterior
+        self, keys: GroupKeys, chains: Chains, tuning: IndependenceTuning, posterior: Target
     ) -> tuple[Chains, Info]:
         theta = chains.theta
         own, shape = self._own(theta.shape[-1]), theta.shape[:3]
@@ -69,7 +69,8 @@ class Independence(Kernel):
         accept, info = decide(random, posterior, chains, proposed, log_ratio, jnp.isfinite(after))
         return choose_fields(accept, proposed, chains, ("theta", "cache")), info
 
-    def tune(self, tuning: IndependenceTuning, draws: Chains, posterior: Posterior) -> IndependenceTuning:
+    def tune(self, tuning: IndependenceTuning, draws: Chains, posterior: Target) -> IndependenceTuning:
+        assert isinstance(posterior, Posterior), "information is asked of a likelihood"
         told, top = information(posterior, draws), np.asarray(self._top(draws), float)
         own = self._own(draws.theta.shape[-1])
         held = np.setdiff1d(np.arange(draws.theta.shape[-1]), own)
@@ -82,7 +83,7 @@ class Independence(Kernel):
             parts.append((inner, part.pull[:, own] - bound @ center, bound, center, mean))
         return IndependenceTuning(*(jnp.asarray(np.stack(x), float) for x in zip(*parts)))
 
-    def _conditional(self, chains: Chains, tuning: IndependenceTuning, posterior: Posterior) -> tuple[Array, Array]:
+    def _conditional(self, chains: Chains, tuning: IndependenceTuning, posterior: Target) -> tuple[Array, Array]:
         """The Cholesky factor of the precision of every system, and its mean."""
         own, population = self._own(chains.theta.shape[-1]), posterior.population
         there = jnp.broadcast_to(tuning.theta[:, None], chains.theta.shape)
@@ -100,7 +101,7 @@ class Independence(Kernel):
         lower = cholesky(precision)
         return lower, _solve_transposed(lower, _solve(lower, pull))
 
-    def _log_density(self, posterior: Posterior, chains: Chains) -> Float[Array, "group chain system"]:
+    def _log_density(self, posterior: Target, chains: Chains) -> Float[Array, "group chain system"]:
         return posterior.temperature * posterior.loglik_and_grad(chains)[0] + posterior.log_prior(chains)[0]
 
     def _own(self, parameters: int) -> np.ndarray:

@@ -17,12 +17,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from ..laws import AbstractLaw, Frame
+from ..laws import Frame, SmoothLaw
 from ..population import NUMBERS, Population, normal, slice_draw, uniforms
 from ._accept import Randomness, decide
 from ._gauss_newton import coordinates, eliminate, information, precisions
 from ._kernel import Kernel, Tuning
-from ._posterior import Posterior
+from ._posterior import JointTarget, Posterior, Target
 from ._state import Chains, GroupKeys, Info, choose_fields
 
 DEGREES = 8  # of freedom of the proposal
@@ -84,11 +84,12 @@ class LawMove(Kernel):
         own = self.means
         eye = jnp.broadcast_to(jnp.eye(r), (groups, r, r))
         zero = jnp.zeros((groups, r))
-        shears = (jnp.zeros((groups, *shape, r)) for shape in ((systems, parameters), (own,), (others,)))
-        none = jnp.zeros(groups)
-        return LawTuning(eye, eye, zero, none, zero, zero.astype(bool), zero, eye, eye, *shears, none)
+        theta, mean, other = (jnp.zeros((groups, *shape, r)) for shape in ((systems, parameters), (own,), (others,)))
+        none, free = jnp.zeros(groups), jnp.zeros((groups, r), bool)
+        return LawTuning(eye, eye, zero, none, zero, free, zero, eye, eye, theta, mean, other, none)
 
-    def step(self, keys: GroupKeys, chains: Chains, tuning: LawTuning, posterior: Posterior) -> tuple[Chains, Info]:
+    def step(self, keys: GroupKeys, chains: Chains, tuning: LawTuning, posterior: Target) -> tuple[Chains, Info]:
+        assert isinstance(posterior, JointTarget), "a law moves under a joint density"
         law = chains.law[self.law]
         a, log_size = law.weights, law.log_size
         shape, r = a.shape[:2], a.shape[2]
@@ -129,8 +130,9 @@ class LawMove(Kernel):
         reach = tuning.log_reach + rate * (jnp.mean(info.acceptance, axis=(1, 2)) - TARGET)
         return tuning._replace(log_reach=jnp.clip(reach, -6.0, 0.0))
 
-    def tune(self, tuning: LawTuning, draws: Chains, posterior: Posterior) -> LawTuning:
+    def tune(self, tuning: LawTuning, draws: Chains, posterior: Target) -> LawTuning:
         """Take the constants from the Gauss-Newton information at some draws; center and covariance from all of them."""
+        assert isinstance(posterior, Posterior), "information is asked of a likelihood"
         told, prior = information(posterior, draws), precisions(posterior.population, draws)
         weights = coordinates(draws.law)
         moved = np.concatenate([np.full(w.shape[-1], name == self.law) for name, w in weights.items()])
@@ -144,10 +146,10 @@ class LawMove(Kernel):
             frame = jax.tree.map(lambda x: np.asarray(x, float), frames[self.law])
             score = np.asarray(told.score[group], float)[moved]
             parts.append((*_whitened(left.law, score, a, sizes[self.law], frame), *left[1:]))
-        made = (jnp.asarray(np.stack(x), bool if x[0].dtype == bool else float) for x in zip(*parts))
-        return LawTuning(*made, tuning.log_reach)
+        made = [jnp.asarray(np.stack(x), bool if x[0].dtype == bool else float) for x in zip(*parts)]
+        return LawTuning._make([*made, tuning.log_reach])
 
-    def dispersed(self, keys: GroupKeys, chains: Chains, tuning: LawTuning, posterior: Posterior) -> Chains:
+    def dispersed(self, keys: GroupKeys, chains: Chains, tuning: LawTuning, posterior: Target) -> Chains:
         """Every chain with a law of its own from the Gauss-Newton posterior, somewhat narrowed; all else follows. The cache is
         that of where chains were."""
         law = chains.law[self.law]
@@ -156,7 +158,9 @@ class LawMove(Kernel):
         return sheared(chains, tuning, self.law, _times(tuning.color, away), posterior.population)
 
 
-def _whitened(information: np.ndarray, score: np.ndarray, a: np.ndarray, sizes: np.ndarray, frame: Frame) -> tuple:
+def _whitened(
+    information: np.ndarray, score: np.ndarray, a: np.ndarray, sizes: np.ndarray, frame: Frame
+) -> tuple[np.ndarray, ...]:
     """Constants of one group, up to the shears, from draws `a` (draw, coordinate) and their log sizes."""
     size, count = np.asarray(sizes.mean()), a.shape[1]
     flexible, rigid = np.diag(frame.flexible * np.exp(-size)), np.diag(frame.rigid)
@@ -187,14 +191,15 @@ class LawSize(Kernel):
     moves = ("law",)
     learning = False
 
-    def step(self, keys: GroupKeys, chains: Chains, tuning: Tuning, posterior: Posterior) -> tuple[Chains, None]:
+    def step(self, keys: GroupKeys, chains: Chains, tuning: Tuning, posterior: Target) -> tuple[Chains, None]:
+        assert isinstance(posterior, JointTarget), "the size of a law has a prior there"
         count, names = chains.theta.shape[1], list(coordinates(chains.law))
         (uniform,) = jax.vmap(lambda key: uniforms(key, (len(names), count, NUMBERS)))(keys)
         drawn = {}
         for number, name in enumerate(names):
             frame = posterior.ranges[name]
 
-            def draw(uniform: Array, law: AbstractLaw, frame: Frame = frame) -> AbstractLaw:
+            def draw(uniform: Array, law: SmoothLaw, frame: Frame = frame) -> SmoothLaw:
                 def log_density(log_size: Array) -> Array:
                     return law.with_size(log_size).log_prior(frame, None)
 
@@ -231,7 +236,7 @@ def _shear(theta: Float[Array, "group system parameter r"], change: Float[Array,
     return jnp.einsum("gspr,gcr->gcsp", theta, change)
 
 
-def _log_density(posterior: Posterior, chains: Chains) -> Float[Array, "group chain"]:
+def _log_density(posterior: JointTarget, chains: Chains) -> Float[Array, "group chain"]:
     loglik = posterior.temperature * posterior.loglik_and_grad(chains)[0]
     return posterior.log_joint(chains, loglik)
 

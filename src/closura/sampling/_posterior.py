@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from ..forward import Likelihood, NoisePrior
-from ..laws import Range, over_draws, prepare
+from ..laws import over_draws, prepare
 from ..population import Population
 from ._state import Cache, Chains
 
@@ -52,6 +52,17 @@ class Target(Protocol):
         ...
 
 
+@runtime_checkable
+class JointTarget(Target, Protocol):
+    """What kernels that move laws ask beside that: the joint density, and the frames in which laws have their coordinates."""
+
+    ranges: Mapping[str, PyTree]
+
+    def log_joint(self, chains: Chains, loglik: Value) -> Float[Array, "group chain"]:
+        """Log density of everything a chain holds, given its log-likelihood."""
+        ...
+
+
 class Posterior(eqx.Module):
     """The posterior of a run under given laws and surrogate.
 
@@ -70,7 +81,7 @@ class Posterior(eqx.Module):
     noise: NoisePrior | None
     context: PyTree
     exact_context: PyTree
-    ranges: Mapping[str, Range]
+    ranges: Mapping[str, PyTree]
     temperature: Float[Array, ""] | float = 1.0
     delayed_acceptance: bool = eqx.field(static=True, default=False)
     law_axes: int = eqx.field(static=True, default=1)
