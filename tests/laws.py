@@ -10,7 +10,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 import closura as cl
-from closura.laws import Law, NetworkLaw, Range, Scaling, support_of
+from closura.laws import FittedLaw, NetworkLaw, Range, Scaling, support_of
 
 FLAGS = ("odd", "even", "zero_at_origin", "positive", "increasing", "dissipative")
 CONTRADICTIONS = [{"odd", "even"}, {"odd", "positive"}, {"even", "increasing"}, {"even", "dissipative"}]
@@ -54,9 +54,9 @@ def visits(inputs: int) -> np.ndarray:
     return around + 0.5
 
 
-def law_of(name: str, inputs: int = 1, **options) -> Law:
+def law_of(name: str, inputs: int = 1, **options) -> FittedLaw:
     """A law as a fit could have found it."""
-    return Law(name, random_law(inputs=inputs, **options), ("u", "v", "w")[:inputs], support_of(visits(inputs)))
+    return FittedLaw(name, random_law(inputs=inputs, **options), ("u", "v", "w")[:inputs], support_of(visits(inputs)))
 
 
 def points(inputs: int) -> np.ndarray:

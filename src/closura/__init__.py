@@ -23,7 +23,7 @@ from .equations import (
     Rectangle as Rectangle,
 )
 from .forward import Noise as Noise
-from .laws import MLP as MLP, Known as Known, LawError as LawError
+from .laws import MLP as MLP, Known as Known, Law as Law, LawError as LawError
 from .learning import Settings as Settings, SettingsError as SettingsError
 from .parameters import (
     Column as Column,

@@ -10,7 +10,7 @@ from laws import network_and_table, random_law, span, tabulate, visits
 
 import closura as cl
 from closura.equations import unit_scaling
-from closura.laws import Law, bind, build, chain_axes, prepare, support_of
+from closura.laws import FittedLaw, bind, build, chain_axes, prepare, support_of
 
 
 def test_several_closures_by_name():
@@ -103,7 +103,7 @@ def test_tables_of_every_chain():
     one = eqx.combine(jax.tree.map(lambda w: w[1, 2], weights), rest)
     assert float(each[1, 2]) == pytest.approx(float(one.prepare(span(-2.0, 2.0))(0.7)), rel=1e-5)
     flat = eqx.combine(jax.tree.map(lambda w: w.reshape(-1, *w.shape[2:]), weights), rest)
-    found = Law("f", flat, ("v",), support_of(visits(1)))
+    found = FittedLaw("f", flat, ("v",), support_of(visits(1)))
     np.testing.assert_allclose(found.draws(0.7), each.ravel(), rtol=1e-3)
     assert found(0.7) == pytest.approx(found.draws(0.7).mean())
 
@@ -115,7 +115,7 @@ def test_one_of_them_alone_is_drawn_by_its_key():
 
 def test_what_is_found_is_the_mean_over_draws():
     laws = build(BOTH, jr.key(0), dict.fromkeys(BOTH, unit_scaling(1)), (4,))
-    own, shared = (Law(name, law, ("v",), support_of(visits(1))) for name, law in laws.items())
+    own, shared = (FittedLaw(name, law, ("v",), support_of(visits(1))) for name, law in laws.items())
     x = np.linspace(-1.0, 1.0, 7)
     c = laws["damping"].constants
     each = np.asarray(c["a"])[:, None] * x + np.asarray(c["b"][0])[:, 1, None] * x**2

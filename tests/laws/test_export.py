@@ -17,7 +17,7 @@ import pandas as pd
 import pytest
 from laws import LAWS, STRUCTURES, law_of, points, visits
 
-from closura.laws import Law, LawError, export_law, support_of
+from closura.laws import FittedLaw, LawError, export_law, support_of
 
 VARIANTS: dict[str, dict] = {
     "-".join([*flags, str(inputs)]): dict.fromkeys(flags, True) | {"inputs": inputs} for inputs, flags in STRUCTURES
@@ -51,7 +51,7 @@ np.savez("values.npz", **out)
 """
 
 
-def export(law: Law, path, **options):
+def export(law: FittedLaw, path, **options):
     return export_law(
         law, path, pd.DataFrame, **{"problem": "springs", "converged": True, "overwrite": False} | options
     )
@@ -101,7 +101,7 @@ def deviation(one: np.ndarray, other: np.ndarray, at: np.ndarray) -> float:
     return float(np.abs(one - other)[near].max() / np.abs(other)[near].max())
 
 
-def single(law: Law) -> Law:
+def single(law: FittedLaw) -> FittedLaw:
     cast = jax.tree.map(lambda w: jnp.asarray(np.asarray(w), jnp.float32) if eqx.is_array(w) else w, law.law)
     return dataclasses.replace(law, law=cast)
 

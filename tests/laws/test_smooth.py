@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from closura.laws import Range, SampledLaw, Scaling
+from closura.laws import Law, Range, Scaling
 from closura.laws._basis import Smooth, covariance, make_frame
 from closura.laws._table import Axis
 
@@ -97,7 +97,7 @@ def test_given_points_condition_the_prior(float64):
 
 @pytest.mark.parametrize("structure", STRUCTURES, ids=str)
 def test_structure_holds_in_every_draw(structure):
-    spec = SampledLaw(**structure)
+    spec = Law(**structure)
     frame = spec.frame(RANGE, SCALING)
     x = np.sort(np.random.default_rng(1).uniform(-8, 10, 10_000)).astype(np.float32)
     even = np.linspace(-8, 10, 200, dtype=np.float32)
@@ -123,7 +123,7 @@ def test_structure_holds_in_every_draw(structure):
 
 
 def test_coordinates_move_the_law_linearly_where_nothing_bends_it():
-    spec = SampledLaw()
+    spec = Law()
     frame = spec.frame(RANGE, SCALING)
     one, other = drawn(spec, frame, 0), drawn(spec, frame, 1)
     x = jnp.linspace(-5, 7, 50)
@@ -142,7 +142,7 @@ def prior_sd(spec, frame, x):
 
 def test_the_prior_does_not_depend_on_the_table(float64):
     """The same law has the same prior variance on a short table and on a long one, wherever both cover it."""
-    spec, x = SampledLaw(), jnp.linspace(-1.0, 3.0, 9)
+    spec, x = Law(), jnp.linspace(-1.0, 3.0, 9)
     frames = [spec.frame(Range(reach * RANGE.low, reach * RANGE.high), SCALING) for reach in (1.0, 1.7)]
     short, long = (prior_sd(spec, frame, x) for frame in frames)
     np.testing.assert_allclose(short, long, rtol=0.01)
@@ -150,7 +150,7 @@ def test_the_prior_does_not_depend_on_the_table(float64):
 
 @pytest.mark.parametrize("structure", [{}, {"positive": True}, {"increasing": True}, {"even": True}], ids=str)
 def test_a_law_stays_what_it_is_on_a_longer_table(structure):
-    spec = SampledLaw(**structure)
+    spec = Law(**structure)
     short, long = (spec.frame(Range(reach * RANGE.low, reach * RANGE.high), SCALING) for reach in (1.0, 1.3))
     law, x = drawn(spec, short, 3, log_size=-1.0), jnp.linspace(-2.5, 4.5, 50)
     before, after = (
@@ -176,4 +176,4 @@ def test_a_law_stays_what_it_is_on_a_longer_table(structure):
 )
 def test_what_cannot_be_is_refused(structure, words):
     with pytest.raises(ValueError, match=words):
-        SampledLaw(**structure)
+        Law(**structure)

@@ -6,6 +6,7 @@ import pytest
 
 from closura.diagnose import closure_mse_visited, theta_scores
 from closura.equations import unit_scaling
+from closura.laws import FittedLaw
 from closura.learning import Run, Settings
 from closura.problems import mass_damper
 
@@ -29,7 +30,7 @@ def test_recovers_law_and_parameters(recovered):
     seen = np.concatenate(
         [np.asarray(forward.law_inputs(jax.numpy.asarray(t, float), known, 0)["f"]) for t in truth.theta]
     )
-    law = closure_mse_visited(run.laws["f"], mass_damper.laws["f"], seen)
+    law = closure_mse_visited(FittedLaw("f", run.laws["f"], ("v",), None), mass_damper.laws["f"], seen)
     assert theta_mse < 0.25
     assert 0.8 <= coverage <= 1.0
     # The law itself has variance above 1 over these inputs.

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sizes import SYSTEMS
 
-from closura.laws import SampledLaw
+from closura.laws import Law
 from closura.learning import Run, make_settings
 from closura.problems import mass_damper
 
@@ -30,7 +30,7 @@ def started(law, systems=SYSTEMS, seed=0, **settings):
 
 
 def test_chains_share_a_law_while_it_is_learned_and_then_have_their_own():
-    run, _ = started(SampledLaw(nodes=9))
+    run, _ = started(Law(nodes=9))
     before = np.asarray(run.state.chains.law["f"].weights)
     while run.phase == "learn":
         run.advance()
@@ -53,13 +53,13 @@ def test_the_band_holds_the_law_and_intervals_the_parameters():
     from arviz_stats.base import array_stats
 
     settings = {"iterations": 900, "chunk": 10, "tune": 500, "thin": 5, "draws": 200}
-    run, truth = started(SampledLaw(), systems=5, seed=1000, **settings)
+    run, truth = started(Law(), systems=5, seed=1000, **settings)
     while not run.finished:
         run.advance()
     law, frame, v = run.kept.law["f"], run.state.ranges["f"], jnp.linspace(-3.0, 3.0, 13)
 
     def values(weights, size):
-        one = SampledLaw().build(jax.random.key(0), frame.scaling).with_weights(weights).with_size(size)
+        one = Law().build(jax.random.key(0), frame.scaling).with_weights(weights).with_size(size)
         return jax.vmap(one.prepare(frame))(v)
 
     f = np.asarray(jax.vmap(jax.vmap(values))(jnp.asarray(law.weights), jnp.asarray(law.log_size)))

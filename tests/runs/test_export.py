@@ -15,7 +15,7 @@ from laws import law_of, visits
 import closura as cl
 from closura.cli import _main
 from closura.equations import unit_scaling
-from closura.laws import Known, KnownLaw, Law, LawError, build, support_of
+from closura.laws import FittedLaw, Known, KnownLaw, LawError, build, support_of
 from closura.posterior import closure_view
 from closura.runs import export_from, save
 from closura.runs._load import read_laws
@@ -29,7 +29,7 @@ def several(result):
     with jax.enable_x64(True):
         spring = law_of("spring", inputs=2, zero_at_origin=True)
     known = KnownLaw(Known(jnp.sin))
-    laws = [law_of("damping", odd=True), spring, Law("drive", known, ("t",), support_of(visits(1)))]
+    laws = [law_of("damping", odd=True), spring, FittedLaw("drive", known, ("t",), support_of(visits(1)))]
     seen = {law.name: visits(len(law.inputs)) for law in laws}
     views = [closure_view(law, seen[law.name], None) for law in laws]
     parts = {**result.view_parts, "closures": views}
@@ -87,7 +87,7 @@ def test_a_folder_holds_the_constants_of_every_draw(result, tmp_path):
     """Of a law that every chain has its own of; its formula is the problem's."""
     spec = cl.Known(lambda c, v: c * v, draw=jax.random.normal)
     laws = build({"own": spec}, jax.random.key(0), {"own": unit_scaling(1)}, (6,))
-    own, seen = Law("own", laws["own"], ("v",), support_of(visits(1))), visits(1)
+    own, seen = FittedLaw("own", laws["own"], ("v",), support_of(visits(1))), visits(1)
     both = {"own": own, "damping": law_of("damping", odd=True)}
     parts = {**result.view_parts, "closures": [closure_view(law, seen, None) for law in both.values()]}
     result = dataclasses.replace(result, closures=both, visited=dict.fromkeys(both, seen), view_parts=parts)

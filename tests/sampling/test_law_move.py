@@ -11,14 +11,14 @@ import jax.random as jr
 import numpy as np
 import pytest
 
-from closura.laws import Range, SampledLaw, Scaling
+from closura.laws import Law, Range, Scaling
 from closura.laws._smooth import LOG_SIZE
 from closura.population import Diagonal, Population
 from closura.sampling import Cache, Chains, Independence, LawMove, LawSize, PopulationGibbs, _law_move, init_all, sweep
 from closura.sampling._law_move import LawTuning, _whitened
 
 CHAINS, SYSTEMS, SWEEPS, SIGMA = 4000, 3, 12, 3.0
-SPEC = SampledLaw(nodes=9)
+SPEC = Law(nodes=9)
 SCALING = Scaling(jnp.zeros(1), jnp.ones(1), jnp.ones(()))
 FRAME = SPEC.frame(Range(jnp.array([-1.0]), jnp.array([1.0])), SCALING)
 PLACES = jnp.linspace(-0.9, 0.8, 4)

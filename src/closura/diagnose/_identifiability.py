@@ -60,7 +60,8 @@ def _with_law(run: Run, name: str, theta: np.ndarray, parameters: np.ndarray, we
     if not law.spec.trainable:
         return []
     shapes, exact = _shapes(law.spec.inputs), run.setup.exact
-    low, high = map(np.asarray, run.state.ranges[name])
+    range_ = run.state.ranges[name]
+    low, high, unit = np.asarray(range_.low), np.asarray(range_.high), law.unit(range_)
 
     def predicted(size: Array) -> Array:
         laws = prepare(run.laws, run.state.ranges)
@@ -70,7 +71,7 @@ def _with_law(run: Run, name: str, theta: np.ndarray, parameters: np.ndarray, we
             return sum((c * _shape(p, where) for c, p in zip(size, shapes)), jnp.zeros(()))
 
         def moved(*x: Array) -> Array:
-            return laws[name](*x) + law.unit * law.spec.structure.perturbation(more, x)
+            return laws[name](*x) + unit * law.spec.structure.perturbation(more, x)
 
         known = KnownLaw(Known(moved, law.spec.inputs))
         return exact.predict(jnp.asarray(theta), exact.model({**laws, name: known}))

@@ -13,12 +13,12 @@ from jaxtyping import Array, Float, PyTree
 
 from ..equations import ForwardModel
 from ..forward import Likelihood, solve_systems
-from ..laws import Known, KnownLaw, SolverLaws
+from ..laws import FittedLaw, Known, KnownLaw, SolverLaws
 from ..learning import Run
 
 BAND_NUMBERS = 2_000_000
 DRAWS = (32, 100)  # at least and at most
-SCORED = 20_000  # inputs of a law
+SCORED = 5_000  # inputs of a law
 SURROGATE_FIGURES = ("surrogate_mse", "solver_mse", "surrogate_fit_mse", "surrogate_error", "surrogate_error_worst")
 
 
@@ -131,7 +131,9 @@ def spot_check(run: Run, paths: Trajectories, truth: Truth | None) -> SpotCheck:
     return SpotCheck(figures, error, said.mean(axis=0))
 
 
-def scores(run: Run, truth: Truth | None, paths: Trajectories) -> dict[str, float | None]:
+def scores(
+    run: Run, truth: Truth | None, paths: Trajectories, found: Mapping[str, FittedLaw]
+) -> dict[str, float | None]:
     """Against the truth, where there is one; of learned laws over 100 points of their stated intervals, and over the inputs that
     true trajectories went through."""
     names = ("theta_mse", "coverage_2sd", "closure_mse", "closure_mse_visited")
@@ -141,8 +143,8 @@ def scores(run: Run, truth: Truth | None, paths: Trajectories) -> dict[str, floa
     grids = {name: np.linspace(*interval, 100)[:, None] for name, interval in (truth.ranges or {}).items()}
     errors = []
     for places in (grids, inputs):
-        learned = [n for n, law in run.laws.items() if law.spec.trainable and n in laws and n in places]
-        errors.append([closure_mse_visited(run.laws[n], laws[n], places[n]) for n in learned])
+        learned = [n for n, law in found.items() if law.learned and n in laws and n in places]
+        errors.append([closure_mse_visited(found[n], laws[n], places[n]) for n in learned])
     means = (float(np.mean(each)) if each else None for each in errors)
     return dict(zip(names, (*theta_scores(run.theta(), truth.theta), *means)))
 
@@ -156,10 +158,10 @@ def theta_scores(theta: np.ndarray, truth: np.ndarray) -> tuple[float, float]:
     return float(np.mean(error**2)), float(np.mean(np.abs(error) < 2 * spread))
 
 
-def closure_mse_visited(law: Callable[..., Array], true_law: Callable[..., ArrayLike], inputs: np.ndarray) -> float:
+def closure_mse_visited(law: FittedLaw, true_law: Callable[..., ArrayLike], inputs: np.ndarray) -> float:
     """Mean square error over inputs (call, input), or as many of them as do."""
     chosen = inputs[:: max(1, len(inputs) // SCORED)]
-    return float(np.mean((on_points(law, chosen) - on_points(true_law, chosen)) ** 2))
+    return float(np.mean((law(*chosen.T) - on_points(true_law, chosen)) ** 2))
 
 
 def on_points(law: Callable[..., ArrayLike], points: np.ndarray) -> np.ndarray:

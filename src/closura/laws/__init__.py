@@ -16,8 +16,8 @@ from ._base import (
     prepare as prepare,
 )
 from ._basis import Frame as Frame
-from ._found import (
-    Law as Law,
+from ._fitted import (
+    FittedLaw as FittedLaw,
     LawError as LawError,
     Support as Support,
     choose as choose,
@@ -26,6 +26,6 @@ from ._found import (
 )
 from ._known import Known as Known, KnownLaw as KnownLaw
 from ._mlp import MLP as MLP, NetworkLaw as NetworkLaw
-from ._smooth import Law as SampledLaw, SmoothLaw as SmoothLaw
+from ._smooth import Law as Law, SmoothLaw as SmoothLaw
 from ._structure import Structure as Structure
 from .export import export_law as export_law

@@ -89,12 +89,15 @@ class AbstractLaw(SolverLaw):
         """What a solver calls: once an iteration, so that the many calls are cheap. The law itself by default."""
         return self
 
+    def as_function(self, range_: PyTree) -> SolverLaw:
+        """What people call: the law itself, by default; a law that knows its values by a table alone, as prepared."""
+        return self
+
     def log_prior(self, range_: PyTree, view: SolverLaw | None) -> Float[Array, ""]:
         """Log density of the weights, up to a constant; `view` is the law as prepared for this range."""
         return jnp.zeros(())
 
-    @property
-    def unit(self) -> float:
+    def unit(self, range_: PyTree) -> float:
         """How large a law must be to matter."""
         return 1.0
 

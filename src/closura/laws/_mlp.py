@@ -159,8 +159,7 @@ class NetworkLaw(AbstractLaw):
         center, scale, _ = lax.stop_gradient(self.scaling)
         return self.network((jnp.stack(x) - center) / scale)[0]
 
-    @property
-    def unit(self) -> float:
+    def unit(self, range_: PyTree) -> float:
         return float(self.scaling.output)
 
     def prepare(self, range_: Range) -> "NetworkLaw | TabulatedLaw":

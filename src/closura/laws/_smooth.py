@@ -221,6 +221,12 @@ class SmoothLaw(AbstractLaw):
         line = jnp.stack([level + gradient * z, jnp.full(len(cells), gradient * step)], axis=-1)
         return TabulatedLaw(spec, Curve((frame.axis,), (sign * cells).at[:, :2].add(line)), frame.scaling)
 
+    def unit(self, range_: PyTree) -> float:
+        return float(range_.scaling.output)
+
+    def as_function(self, range_: PyTree) -> TabulatedLaw:
+        return self.prepare(range_)
+
     def log_prior(self, range_: PyTree, view: SolverLaw | None) -> Float[Array, ""]:
         precision, mean = range_.prior(self.log_size)
         square = jnp.sum(precision * (self.coordinates - mean) ** 2 - jnp.log(precision))

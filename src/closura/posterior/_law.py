@@ -4,11 +4,11 @@ import numpy as np
 import pandas as pd
 
 from ..diagnose import Truth, on_points
-from ..laws import Law, Support
+from ..laws import FittedLaw, Support
 from ..show import ClosureView
 
 
-def closure_view(law: Law, visited: np.ndarray, truth: Truth | None, points: int | None = None) -> ClosureView:
+def closure_view(law: FittedLaw, visited: np.ndarray, truth: Truth | None, points: int | None = None) -> ClosureView:
     """A law on a grid over what was visited (and over the range it is judged on), with the density of visits."""
     count, visited = len(law.inputs), np.asarray(visited, float)
     low, high = (visited.min(axis=0), visited.max(axis=0)) if len(visited) else (-np.ones(count), np.ones(count))

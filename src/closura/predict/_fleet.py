@@ -10,10 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import xarray as xr
+from jaxtyping import PyTree
 
 from ..data import DataError, Observations
 from ..equations import Equation
-from ..laws import Law, Laws, Range, SolverLaws, over_draws, prepare
+from ..laws import FittedLaw, Laws, SolverLaws, over_draws, prepare
 from ..population import PopulationDraws
 from ..posterior import described
 
@@ -31,7 +32,7 @@ class Fleet:
     problem: Equation
     data: Observations
     tree: xr.DataTree
-    closures: Mapping[str, Law]
+    closures: Mapping[str, FittedLaw]
     notes: tuple[str, ...] = ()
 
     @property
@@ -53,9 +54,9 @@ class Fleet:
         return np.log(_flat(self.posterior["sigma"])) if "sigma" in self.posterior else None
 
     @property
-    def ranges(self) -> dict[str, Range]:
+    def ranges(self) -> dict[str, PyTree]:
         """Of the tables of the laws."""
-        return {name: law.range for name, law in self.closures.items()}
+        return {name: law.table for name, law in self.closures.items()}
 
     def laws(self, draws: np.ndarray | None = None) -> tuple[SolverLaws, int]:
         """The laws as solvers call them, tabulated as they were while they were learned.

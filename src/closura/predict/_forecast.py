@@ -17,7 +17,7 @@ from ..data import DataError, Observations, by_quantity
 from ..diagnose import predicted
 from ..equations import Equation, ForwardModel, bind_inputs
 from ..forward import likelihood, noise_of
-from ..laws import Law, SolverLaws
+from ..laws import FittedLaw, SolverLaws
 from ..parameters import Prior
 from ..posterior import described, noise_by_quantity
 from ..show import Forecast
@@ -145,7 +145,7 @@ def _law_inputs(forward: ForwardModel, theta: Array, laws: SolverLaws, axes: int
     return jax.vmap(of_systems, (0, None, 0 if axes else None))(theta, jnp.arange(theta.shape[1]), laws)
 
 
-def _beyond(data: Observations, law: Law, calls: np.ndarray, times: np.ndarray, after: float) -> list[str]:
+def _beyond(data: Observations, law: FittedLaw, calls: np.ndarray, times: np.ndarray, after: float) -> list[str]:
     assert law.support is not None
     inside = law.support.contains(calls.reshape(-1, calls.shape[-1]).astype(float)).reshape(calls.shape[:3])
     outside = ~inside.reshape(*inside.shape[:2], len(times), -1)[:, :, times > after]  # (draw, system, time, call)

@@ -25,7 +25,7 @@ from ..diagnose import (
     trajectories,
 )
 from ..equations import Equation, ProblemError, kinds_in_words
-from ..laws import Law, support_of
+from ..laws import FittedLaw, support_of
 from ..learning import Run
 from ..posterior import (
     closure_view,
@@ -86,8 +86,8 @@ def collect(run: Run, truth: Truth | None = None, context: Mapping[str, object] 
     verdict = judge(run, found)
     if verdict.converged and run.laws:
         verdict.remarks += confounded(run)
-    scored = {"data_seed": context.get("data_seed"), **scores(run, truth, paths)}
     laws = _laws(run, visited)
+    scored = {"data_seed": context.get("data_seed"), **scores(run, truth, paths, laws)}
     tree = posterior_tree(run, replicas.dataset())
     table = summarise(tree, problem.parameters, found.convergence)
     drawn = _view_parts(run, truth, paths) | {
@@ -117,13 +117,15 @@ def collect(run: Run, truth: Truth | None = None, context: Mapping[str, object] 
     )
 
 
-def _laws(run: Run, visited: Mapping[str, np.ndarray]) -> dict[str, Law]:
+def _laws(run: Run, visited: Mapping[str, np.ndarray]) -> dict[str, FittedLaw]:
     """The laws with where data supported them, and the range of their tables."""
     inputs = run.problem.law_input_names()
-    tables = {name: (np.asarray(ends.low), np.asarray(ends.high)) for name, ends in run.state.ranges.items()}
+    frames = jax.device_get(run.state.ranges)
     own = jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), run.kept.law) or {}
     laws = {name: own.get(name, law) for name, law in run.laws.items()}
-    return {name: Law(name, law, inputs[name], support_of(visited[name]), tables[name]) for name, law in laws.items()}
+    return {
+        name: FittedLaw(name, law, inputs[name], support_of(visited[name]), frames[name]) for name, law in laws.items()
+    }
 
 
 def _metrics(run: Run, found: Evidence, verdict: Verdict, scored: Figures, surrogate: Figures) -> dict[str, Any]:

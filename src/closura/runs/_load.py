@@ -17,15 +17,30 @@ import jax.random as jr
 import numpy as np
 import pandas as pd
 import xarray as xr
+from jaxtyping import PyTree
 
 from ..data import read_table
 from ..equations import Equation, ProblemError, align, same_equation, unit_scaling
-from ..laws import MLP, AbstractLaw, Law, LawError, LawSpec, Support, build, choose, export_law, was_given
+from ..laws import (
+    MLP,
+    AbstractLaw,
+    FittedLaw,
+    Law,
+    LawError,
+    LawSpec,
+    Range,
+    Support,
+    build,
+    choose,
+    export_law,
+    was_given,
+)
 from ..predict import Fleet, notes_of
 from ._checkpoint import find
 from ._result import Result
 
 WEIGHTS, FACTS = "closure.eqx", "closure.json"
+KINDS: dict[str, type[LawSpec]] = {"MLP": MLP, "Law": Law}  # of laws that are learned
 
 
 class LoadError(ValueError):
@@ -66,7 +81,7 @@ def load(folder: str | Path, problem: Equation) -> Fleet:
     return Fleet(problem, data, tree, _same_laws(folder, problem), notes_of(metrics))
 
 
-def _same_laws(folder: Path, problem: Equation) -> dict[str, Law]:
+def _same_laws(folder: Path, problem: Equation) -> dict[str, FittedLaw]:
     laws, facts = read_laws(folder, problem.closures)
     for name in problem.closures:
         if name not in facts["closures"]:
@@ -86,31 +101,37 @@ def _same_laws(folder: Path, problem: Equation) -> dict[str, Law]:
 
 def write_laws(result: Result, folder: Path) -> None:
     laws = result.closures
-    arrays = [{n: _arrays(law.law) for n, law in laws.items() if law.learned is learned} for learned in (True, False)]
+    arrays = [
+        {n: _arrays(law.law, law.frame) for n, law in laws.items() if law.learned is learned}
+        for learned in (True, False)
+    ]
     eqx.tree_serialise_leaves(folder / WEIGHTS, arrays)
     facts = {"problem": result.problem.name, "converged": result.converged, "equation": result.problem.fingerprint()}
     stored = {name: _facts(law) for name, law in laws.items()}
     (folder / FACTS).write_text(json.dumps({**facts, "closures": stored}, indent=1) + "\n", "utf-8")
 
 
-def _facts(law: Law) -> dict[str, object]:
+def _facts(law: FittedLaw) -> dict[str, object]:
     spec = dataclasses.asdict(law.law.spec) if law.learned else None
+    kind = type(law.law.spec).__name__ if law.learned else None
     support = None
     if law.support is not None:
         cells = law.support.cells
         support = {"low": law.support.low.tolist(), "high": law.support.high.tolist()}
         support |= {"cells": None if cells is None else cells.astype(int).tolist()}
-    table = None if law.table is None else [np.asarray(end).tolist() for end in law.table]
-    facts = {"spec": spec, "double": law.double, "inputs": law.inputs, "support": support, "table": table}
+    table = None if law.frame is None else [np.asarray(end).tolist() for end in (law.frame.low, law.frame.high)]
+    facts = {"kind": kind, "spec": spec, "double": law.double, "inputs": law.inputs, "support": support, "table": table}
     return facts | {"draws": len(jax.tree.leaves(law.law)[0]) if law.law.spec.per_chain else None}
 
 
-def load_closures(folder: str | Path) -> dict[str, Law]:
+def load_closures(folder: str | Path) -> dict[str, FittedLaw]:
     """The laws that were learned in a run, from its folder; each can be called, and has its `support`."""
     return read_laws(folder)[0]
 
 
-def read_laws(folder: str | Path, given: Mapping[str, LawSpec] | None = None) -> tuple[dict[str, Law], dict[str, Any]]:
+def read_laws(
+    folder: str | Path, given: Mapping[str, LawSpec] | None = None
+) -> tuple[dict[str, FittedLaw], dict[str, Any]]:
     """The learned laws, and what else is known: `problem`, `converged`. With what the problem states of those that were
     `given`, these too."""
     folder = Path(folder).expanduser()
@@ -122,10 +143,11 @@ def read_laws(folder: str | Path, given: Mapping[str, LawSpec] | None = None) ->
     try:
         facts = json.loads((folder / FACTS).read_text("utf-8"))
         stored: dict[str, dict[str, Any]] = facts["closures"]
-        learned = {name: MLP(**about["spec"]) for name, about in stored.items() if about["spec"] is not None}
+        # Version 0.1 knew one kind.
+        learned = {n: KINDS[a.get("kind", "MLP")](**a["spec"]) for n, a in stored.items() if a["spec"] is not None}
         known = {name: spec for name, spec in (given or {}).items() if _was_given(spec, stored.get(name))}
         blank = [{n: _blank(spec, stored[n]) for n, spec in specs.items()} for specs in (learned, known)]
-        like = jax.tree.map(np.asarray, [{n: _arrays(law) for n, law in laws.items()} for laws in blank])
+        like = jax.tree.map(np.asarray, [{n: _arrays(*law) for n, law in laws.items()} for laws in blank])
         arrays = eqx.tree_deserialise_leaves(folder / WEIGHTS, like)
         pairs = [(n, arrays[i][n], law) for i, laws in enumerate(blank) for n, law in laws.items()]
         found = {name: _found(name, stored[name], weights, law) for name, weights, law in pairs}
@@ -158,8 +180,12 @@ def export_from(folder: str | Path, path: str | Path, name: str | None = None, *
     return export_law(law, path, table, overwrite=overwrite, **about)
 
 
-def _arrays(law: AbstractLaw) -> AbstractLaw:
-    return eqx.filter(law, eqx.is_inexact_array)
+def _arrays(law: AbstractLaw, frame: PyTree) -> PyTree:
+    """What is stored of a law: its arrays, and its frame where coordinates mean something in that frame only."""
+    framed = law.spec.trainable and law.spec.per_chain
+    return eqx.filter(
+        (law, frame) if framed else law, lambda leaf: eqx.is_inexact_array(leaf) or isinstance(leaf, np.floating)
+    )
 
 
 def _was_given(spec: LawSpec, about: dict[str, Any] | None) -> bool:
@@ -169,20 +195,24 @@ def _was_given(spec: LawSpec, about: dict[str, Any] | None) -> bool:
     return spec.per_chain is (about.get("draws") is not None)
 
 
-def _blank(spec: LawSpec, about: dict[str, Any]) -> AbstractLaw:
-    """A law of the right shape, with as many draws as are stored."""
-    chains = (about["draws"],) if spec.per_chain else ()
+def _blank(spec: LawSpec, about: dict[str, Any]) -> tuple[AbstractLaw, PyTree]:
+    """A law of the right shape, with as many draws as are stored, and a frame."""
+    chains, one = (about["draws"],) if spec.per_chain else (), jnp.ones(spec.inputs)
     with jax.enable_x64(about["double"]):
-        return build({"f": spec}, jr.key(0), {"f": unit_scaling(spec.inputs)}, chains)["f"]
+        scaling = unit_scaling(spec.inputs)
+        return build({"f": spec}, jr.key(0), {"f": scaling}, chains)["f"], spec.frame(Range(-one, one), scaling)
 
 
-def _found(name: str, about: dict[str, Any], arrays: AbstractLaw, blank: AbstractLaw) -> Law:
+def _found(name: str, about: dict[str, Any], arrays: PyTree, blank: tuple[AbstractLaw, PyTree]) -> FittedLaw:
     """A law with all that its folder says of it."""
+    (law, frame), (support, table) = blank, (about["support"], about.get("table"))
+    framed = law.spec.trainable and law.spec.per_chain
     with jax.enable_x64(about["double"]):
-        law = eqx.combine(jax.tree.map(jnp.asarray, arrays), blank)
-    support, table = about["support"], about.get("table")
+        stored = jax.tree.map(jnp.asarray, arrays)
+        law, frame = eqx.combine(stored, blank) if framed else (eqx.combine(stored, law), None)
     if support is not None:
         low, high = (np.array(support[end], float) for end in ("low", "high"))
         support = Support(low, high, None if support["cells"] is None else np.array(support["cells"], bool))
-    ends = None if table is None else (np.array(table[0], float), np.array(table[1], float))
-    return Law(name, law, tuple(about["inputs"]), support, ends)
+    if frame is None and table is not None:
+        frame = Range(*(jnp.asarray(end, float) for end in table))
+    return FittedLaw(name, law, tuple(about["inputs"]), support, frame)

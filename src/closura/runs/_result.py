@@ -15,7 +15,7 @@ from jaxtyping import PyTree
 from ..data import Observations
 from ..diagnose import Truth, Verdict
 from ..equations import Equation
-from ..laws import Law, choose, export_law
+from ..laws import FittedLaw, choose, export_law
 from ..posterior import closure_view, population_lines, table_of
 from ..predict import Fleet, Newcomers, notes_of
 from ..show import View
@@ -38,7 +38,7 @@ class Result:
     metrics: dict[str, Any]
     tree: xr.DataTree
     history: pd.DataFrame
-    closures: Mapping[str, Law]
+    closures: Mapping[str, FittedLaw]
     network: PyTree
     visited: Mapping[str, np.ndarray]
     truth: Truth | None

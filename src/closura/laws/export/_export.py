@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from .._found import Law, LawError
+from .._fitted import FittedLaw, LawError
 from ._c import c_source
 from ._formula import Formula, formula
 from ._python import python_source
@@ -16,7 +16,13 @@ ENDINGS = (*LANGUAGES, ".csv")
 
 
 def export_law(
-    law: Law, path: str | Path, table: Callable[[], pd.DataFrame], *, problem: str, converged: bool, overwrite: bool
+    law: FittedLaw,
+    path: str | Path,
+    table: Callable[[], pd.DataFrame],
+    *,
+    problem: str,
+    converged: bool,
+    overwrite: bool,
 ) -> Path:
     """Write a law in the language its ending names; `table` is what a .csv gets."""
     path = Path(path).expanduser()

@@ -8,7 +8,7 @@ from importlib.metadata import version
 
 import numpy as np
 
-from .._found import Law, LawError, Support, was_given
+from .._fitted import FittedLaw, LawError, Support, was_given
 from .._mlp import Dense, NetworkLaw
 from .._structure import Source, Structure, softplus
 
@@ -46,7 +46,7 @@ class Formula:
         return ACTIVATIONS[self.network.activation](Source("h", calls)).text, raw.text, value.text
 
 
-def formula(found: Law, problem: str, converged: bool) -> Formula:
+def formula(found: FittedLaw, problem: str, converged: bool) -> Formula:
     law = found.law
     if not isinstance(law, NetworkLaw):
         raise was_given(found.name)
@@ -70,7 +70,7 @@ def formula(found: Law, problem: str, converged: bool) -> Formula:
     )
 
 
-def _about(law: Law, support: Support, problem: str, converged: bool) -> list[str]:
+def _about(law: FittedLaw, support: Support, problem: str, converged: bool) -> list[str]:
     promised = law.law.spec.structure.promised
     lines = [
         f"The law {law.name}({', '.join(law.inputs)}) of {problem}, learned by closura {version('closura')}.",

@@ -1,6 +1,6 @@
 """A law as a result hands it on: it takes numbers or arrays, and knows where data supported it."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import equinox as eqx
@@ -8,12 +8,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
-from jaxtyping import Array
+from jaxtyping import Array, PyTree
 
-from ._base import AbstractLaw, Range
+from ._base import AbstractLaw, Range, SolverLaw
 
 SHARE = 0.99
 CELLS = 20
+ENOUGH = 2000  # draws for means and intervals
 
 
 class LawError(ValueError):
@@ -59,26 +60,28 @@ def support_of(visited: np.ndarray) -> Support | None:
 
 
 @dataclass(frozen=True, eq=False)
-class Law:
+class FittedLaw:
     """A law as a fit found it, or a given one; called, it is the mean over the draws.
 
     - `law`: with an axis of draws in front of its arrays where every chain has its own (`law.spec.per_chain`), in the
       order of the posterior's draws.
     - `inputs`: what its arguments are called in the equation.
-    - `table`: low and high of what solvers look up, where that was kept.
+    - `frame`: what it is prepared with for solvers (see `AbstractLaw.prepare`), where that was kept.
     """
 
     name: str
     law: AbstractLaw
     inputs: tuple[str, ...]
     support: Support | None
-    table: tuple[np.ndarray, np.ndarray] | None = None
+    frame: PyTree = None
 
     @property
-    def range(self) -> Range:
-        """Of the table that solvers call; where it was not kept, the supported range and half as much again either side."""
-        low, high = self.table or (-np.ones(len(self.inputs)), np.ones(len(self.inputs)))
-        if self.table is None and self.support is not None:
+    def table(self) -> PyTree:
+        """What solvers are given the law with; where that was not kept, the supported range and half as much again either side."""
+        if self.frame is not None:
+            return self.frame
+        low, high = -np.ones(len(self.inputs)), np.ones(len(self.inputs))
+        if self.support is not None:
             width = self.support.high - self.support.low
             low, high = self.support.low - 0.5 * width, self.support.high + 0.5 * width
         return Range(jnp.asarray(low, float), jnp.asarray(high, float))
@@ -94,27 +97,62 @@ class Law:
 
     def __call__(self, *x: ArrayLike) -> np.ndarray | float:
         """At numbers or arrays; the mean over the draws."""
-        value = self.draws(*x).mean(axis=0)
-        return float(value) if value.ndim == 0 else value
+        return _plain(self.draws(*x, most=ENOUGH).mean(axis=0))
 
-    def draws(self, *x: ArrayLike) -> np.ndarray:
-        """The law of each draw, (draw, ...); a law that all chains share is a single one."""
+    def sd(self, *x: ArrayLike) -> np.ndarray | float:
+        """Posterior standard deviation of the law there; zero where the law is a single function."""
+        return _plain(self.draws(*x, most=ENOUGH).std(axis=0))
+
+    def interval(self, *x: ArrayLike, level: float = 0.95) -> tuple[np.ndarray | float, np.ndarray | float]:
+        """Ends of the central interval that holds the law there with this probability."""
+        if not 0 < level < 1:
+            raise ValueError(f"level={level} must lie between 0 and 1, as in 0.95")
+        low, high = np.quantile(self.draws(*x, most=ENOUGH), [(1 - level) / 2, (1 + level) / 2], axis=0)
+        return _plain(low), _plain(high)
+
+    def draws(self, *x: ArrayLike, most: int | None = None) -> np.ndarray:
+        """The law of each draw, (draw, ...), in the order of the posterior's; at most so many, evenly from all. A law that all
+        chains share is a single one."""
+        return self._over_draws(lambda law, x: law(*x), x, most)
+
+    def gradient_draws(self, *x: ArrayLike, most: int | None = None) -> np.ndarray:
+        """Derivative of the law of each draw in its first input, (draw, ...)."""
+        return self._over_draws(lambda law, x: jax.grad(lambda first: law(first, *x[1:]))(x[0]), x, most)
+
+    def some(self, most: int) -> AbstractLaw:
+        """The law with at most so many of its draws, evenly from all."""
+        if not self.law.spec.per_chain:
+            return self.law
+        arrays, rest = eqx.partition(self.law, eqx.is_array)
+        count = len(jax.tree.leaves(arrays)[0])
+        chosen = np.linspace(0, count - 1, min(most, count)).astype(int)
+        return eqx.combine(jax.tree.map(lambda a: np.asarray(a)[chosen], arrays), rest)
+
+    def _over_draws(
+        self, function: Callable[[SolverLaw, tuple[Array, ...]], Array], x: tuple[ArrayLike, ...], most: int | None
+    ) -> np.ndarray:
         spec = self.law.spec
         if len(x) != spec.inputs:
             raise TypeError(f"this closure takes {spec.inputs} inputs, got {len(x)}")
+        law = self.law if most is None else self.some(most)
         with jax.enable_x64(self.double or bool(jax.config.read("jax_enable_x64"))):
             arrays = [jnp.asarray(xi, float) for xi in x]
 
             def one(law: AbstractLaw) -> Array:
-                return jnp.vectorize(law)(*arrays)
+                called = law.as_function(self.frame)
+                return jnp.vectorize(lambda *x: function(called, x))(*arrays)
 
-            return np.asarray(eqx.filter_vmap(one)(self.law) if spec.per_chain else one(self.law)[None])
+            return np.asarray(eqx.filter_jit(eqx.filter_vmap(one))(law) if spec.per_chain else one(law)[None])
 
 
-def choose(laws: Mapping[str, Law], name: str | None) -> Law:
+def _plain(value: np.ndarray | np.floating) -> np.ndarray | float:
+    return float(value) if value.ndim == 0 else value
+
+
+def choose(laws: Mapping[str, FittedLaw], name: str | None) -> FittedLaw:
     """The law of that name; without one, the only law there is."""
     if not laws:
-        raise LawError("there is no law here: none was learned; state one in the problem with closure=cl.MLP()")
+        raise LawError("there is no law here: none was learned; state one in the problem with closure=cl.Law()")
     names = ", ".join(laws)
     if name is None and len(laws) > 1:
         raise LawError(f"there are {len(laws)} closures ({names}); choose one with name= (--closure)")
