@@ -146,7 +146,7 @@ class FittedLaw:
 
 
 def _plain(value: np.ndarray | np.floating) -> np.ndarray | float:
-    return float(value) if value.ndim == 0 else value
+    return float(value) if value.ndim == 0 else np.asarray(value)
 
 
 def choose(laws: Mapping[str, FittedLaw], name: str | None) -> FittedLaw:
