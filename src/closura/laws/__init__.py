@@ -2,6 +2,7 @@
 
 from ._base import (
     AbstractLaw as AbstractLaw,
+    LawError as LawError,
     Laws as Laws,
     LawSpec as LawSpec,
     Range as Range,
@@ -18,7 +19,6 @@ from ._base import (
 from ._basis import Frame as Frame
 from ._fitted import (
     FittedLaw as FittedLaw,
-    LawError as LawError,
     Support as Support,
     choose as choose,
     support_of as support_of,

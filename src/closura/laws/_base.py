@@ -20,6 +20,10 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 from ._structure import Structure
 
 
+class LawError(ValueError):
+    """There is no such law, or it cannot be written; the message says what to do."""
+
+
 class Range(NamedTuple):
     """Where a law was called: one low and one high an input."""
 
@@ -58,6 +62,14 @@ class LawSpec(abc.ABC):
     def frame(self, range_: Range, scaling: Scaling) -> PyTree:
         """What laws are prepared with, for calls within a range: the range itself, by default."""
         return range_
+
+    def as_network(self) -> "LawSpec":
+        """The law as a network that all chains share, with the same structure; as it is, by default."""
+        return self
+
+    def as_sampled(self) -> "LawSpec":
+        """The law as every chain samples it, with the same structure; as it is, by default."""
+        return self
 
     @abc.abstractmethod
     def build(self, key: PRNGKeyArray, scaling: Scaling) -> "AbstractLaw":

@@ -10,15 +10,11 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, PyTree
 
-from ._base import AbstractLaw, Range, SolverLaw
+from ._base import AbstractLaw, LawError, Range, SolverLaw
 
 SHARE = 0.99
 CELLS = 20
 ENOUGH = 2000  # draws for means and intervals
-
-
-class LawError(ValueError):
-    """There is no such law, or it cannot be written; the message says what to do."""
 
 
 @dataclass(frozen=True, eq=False)

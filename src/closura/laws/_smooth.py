@@ -18,8 +18,9 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from ._base import AbstractLaw, LawSpec, Range, Scaling, SolverLaw
+from ._base import AbstractLaw, LawError, LawSpec, Range, Scaling, SolverLaw
 from ._basis import Frame, Smooth, make_frame, rows
+from ._mlp import MLP
 from ._structure import FLAGS, Structure
 from ._table import Axis, Curve, TabulatedLaw
 
@@ -60,7 +61,8 @@ class Law(LawSpec):
 
     The prior is wide: a parabola, and on it a random function whose third derivative is white noise, of a size that is
     inferred. Its units are taken from the equation; `unit` (how large the law is, roughly), `scale` (over which distance
-    of its input it changes) and `reference` (where the parabola is stated) say better.
+    of its input it changes) and `reference` (where the parabola is stated) say better. `network` is what takes its place where
+    a law must be a network (surrogates, the published method); by default one of the same structure.
     """
 
     inputs: int = 1
@@ -78,6 +80,7 @@ class Law(LawSpec):
     scale: float | None = None
     reference: float | None = None
     nodes: int = NODES
+    network: MLP | None = None
 
     trainable: ClassVar[bool] = True
 
@@ -124,6 +127,16 @@ class Law(LawSpec):
     @property
     def per_chain(self) -> bool:
         return True
+
+    def as_network(self) -> MLP:
+        if self.network is not None:
+            return self.network
+        more = [flag for flag in ("decreasing", "convex", "concave", "at") if getattr(self, flag)]
+        if more:
+            raise LawError(
+                f"a network cannot promise {', '.join(more)}; sample the law (--forward solver --law sampled)"
+            )
+        return MLP(self.inputs, **{flag: getattr(self, flag) for flag in FLAGS})
 
     @property
     def integrations(self) -> int:
