@@ -182,10 +182,8 @@ def export_from(folder: str | Path, path: str | Path, name: str | None = None, *
 
 def _arrays(law: AbstractLaw, frame: PyTree) -> PyTree:
     """What is stored of a law: its arrays, and its frame where coordinates mean something in that frame only."""
-    framed = law.spec.trainable and law.spec.per_chain
-    return eqx.filter(
-        (law, frame) if framed else law, lambda leaf: eqx.is_inexact_array(leaf) or isinstance(leaf, np.floating)
-    )
+    stored = (law, frame) if law.spec.sampled else law
+    return eqx.filter(stored, lambda leaf: eqx.is_inexact_array(leaf) or isinstance(leaf, np.floating))
 
 
 def _was_given(spec: LawSpec, about: dict[str, Any] | None) -> bool:
@@ -206,10 +204,9 @@ def _blank(spec: LawSpec, about: dict[str, Any]) -> tuple[AbstractLaw, PyTree]:
 def _found(name: str, about: dict[str, Any], arrays: PyTree, blank: tuple[AbstractLaw, PyTree]) -> FittedLaw:
     """A law with all that its folder says of it."""
     (law, frame), (support, table) = blank, (about["support"], about.get("table"))
-    framed = law.spec.trainable and law.spec.per_chain
     with jax.enable_x64(about["double"]):
         stored = jax.tree.map(jnp.asarray, arrays)
-        law, frame = eqx.combine(stored, blank) if framed else (eqx.combine(stored, law), None)
+        law, frame = eqx.combine(stored, blank) if law.spec.sampled else (eqx.combine(stored, law), None)
     if support is not None:
         low, high = (np.array(support[end], float) for end in ("low", "high"))
         support = Support(low, high, None if support["cells"] is None else np.array(support["cells"], bool))

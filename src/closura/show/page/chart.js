@@ -131,12 +131,19 @@ const LAYERS = {
     reach: (l) => [ends(l.x), ends(l.low, l.high)],
     draw(l, at) {
       const edge = l.x.length === 1 ? { stroke: l.colour, "stroke-width": 6, "stroke-opacity": 0.25 } : {};
+      if (l.dash) Object.assign(edge, { stroke: l.colour, "stroke-dasharray": l.dash });
       return [shape("path", { d: ribbon(l, at), fill: l.colour, "fill-opacity": l.opacity ?? 0.22, ...edge })];
     },
     tell(l, x, y, at) {
       const i = nearest(l.x, x);
       return l.say?.(i) ?? `${number(l.low[i], at.height)} to ${number(l.high[i], at.height)}`;
     },
+  },
+  threads: { // many lines, there while the pointer is over the plot
+    reach: (l) => [ends(l.x), []],
+    draw: (l, at) => [shape("g", { class: "threads", fill: "none", stroke: l.colour, "stroke-width": 0.8 },
+      l.lines.map((y) => shape("path", { d: path(l.x, y, at) })))],
+    tell: () => null,
   },
   dots: {
     reach: (l) => [ends(l.x), ends(l.y, l.low ?? [], l.high ?? [])],
