@@ -248,8 +248,14 @@ def fitted(
 
 @np.errstate(invalid="ignore", over="ignore")  # laws of a run that diverged
 def _decided(law: FittedLaw, visited_box: Support, visited: np.ndarray) -> Support:
-    """Where data decide a sampled law, on cells over its table; where systems went, as long as there are no draws to tell."""
-    low, high = (np.asarray(end, float) for end in (law.frame.low, law.frame.high))
+    """Where data decide a sampled law, on cells around where systems went, within its table; where systems went, as long as there
+    are no draws to tell."""
+    width = visited_box.high - visited_box.low
+    low, high = visited_box.low - width, visited_box.high + width
+    if law.law.spec.structure.symmetric:
+        high = np.maximum(np.abs(low), np.abs(high))
+        low = -high
+    low, high = np.maximum(low, np.asarray(law.frame.low)), np.minimum(high, np.asarray(law.frame.high))
     usual = np.median(np.asarray(law.sd(*visited[_evenly(len(visited), VISITS)].T)))
     if usual == 0:
         return visited_box
