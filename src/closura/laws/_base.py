@@ -14,6 +14,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
+import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
@@ -122,7 +123,7 @@ class AbstractLaw(SolverLaw):
         return 1.0
 
     @property
-    def unknowns(self) -> dict[str, Array]:
+    def unknowns(self) -> dict[str, np.ndarray]:
         """What chains hold of a sampled law, by name, with their axes in front; nothing, by default."""
         return {}
 

@@ -249,8 +249,8 @@ class SmoothLaw(AbstractLaw):
         return float(range_.scaling.output)
 
     @property
-    def unknowns(self) -> dict[str, Array]:
-        return {"coordinates": self.coordinates, "log_size": self.log_size}
+    def unknowns(self) -> dict[str, np.ndarray]:
+        return {"coordinates": np.asarray(self.coordinates), "log_size": np.asarray(self.log_size)}
 
     def as_function(self, range_: PyTree) -> TabulatedLaw:
         return self.prepare(range_)

@@ -124,7 +124,6 @@ def law_unknowns(
     found = {}
     for name, law in laws.items():
         for kind, part in law.law.unknowns.items():
-            array = np.asarray(part)
-            own = tuple(f"{name}_{kind}_axis_{i}" for i in range(array.ndim - 1))
-            found[f"{name}_{kind}"] = ("chain", "draw", *own), array.reshape(chains, draws, *array.shape[1:])
+            own = tuple(f"{name}_{kind}_axis_{i}" for i in range(part.ndim - 1))
+            found[f"{name}_{kind}"] = ("chain", "draw", *own), part.reshape(chains, draws, *part.shape[1:])
     return found

@@ -143,8 +143,7 @@ def read_laws(
     try:
         facts = json.loads((folder / FACTS).read_text("utf-8"))
         stored: dict[str, dict[str, Any]] = facts["closures"]
-        # Version 0.1 knew one kind.
-        learned = {n: KINDS[a.get("kind", "MLP")](**a["spec"]) for n, a in stored.items() if a["spec"] is not None}
+        learned = {name: _spec(about) for name, about in stored.items() if about["spec"] is not None}
         known = {name: spec for name, spec in (given or {}).items() if _was_given(spec, stored.get(name))}
         blank = [{n: _blank(spec, stored[n]) for n, spec in specs.items()} for specs in (learned, known)]
         like = jax.tree.map(np.asarray, [{n: _arrays(*law) for n, law in laws.items()} for laws in blank])
@@ -184,6 +183,15 @@ def _arrays(law: AbstractLaw, frame: PyTree) -> PyTree:
     """What is stored of a law: its arrays, and its frame where coordinates mean something in that frame only."""
     stored = (law, frame) if law.spec.sampled else law
     return eqx.filter(stored, lambda leaf: eqx.is_inexact_array(leaf) or isinstance(leaf, np.floating))
+
+
+def _spec(about: dict[str, Any]) -> LawSpec:
+    """A law as it was stated; version 0.1 knew one kind. JSON has lists where there were tuples."""
+
+    def tuples(value: object) -> Any:
+        return tuple(map(tuples, value)) if isinstance(value, list) else value
+
+    return KINDS[about.get("kind", "MLP")](**{name: tuples(value) for name, value in about["spec"].items()})
 
 
 def _was_given(spec: LawSpec, about: dict[str, Any] | None) -> bool:

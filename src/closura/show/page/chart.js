@@ -314,7 +314,7 @@ function hover(host, svg, tip, spec, at) {
     const box = svg.getBoundingClientRect(), ratio = svg.viewBox.baseVal.width / box.width;
     return [(event.clientX - box.left) * ratio, (event.clientY - box.top) * ratio];
   };
-  const away = () => { tip.hidden = true; guide.removeAttribute("d"); };
+  const away = () => { tip.hidden = true; guide.removeAttribute("d"); svg.classList.remove("over"); };
   const show = (event) => {
     const [px, py] = place(event), [x, y] = at.back(px, py);
     if (px < at.left - 4 || px > at.right + 4 || py < at.top - 8 || py > at.bottom + 8) return away();
@@ -326,6 +326,7 @@ function hover(host, svg, tip, spec, at) {
     if (!head.length && !lines.length) return away();
     tip.replaceChildren(...head, ...lines);
     tip.hidden = false;
+    svg.classList.add("over");
     if (head.length) guide.setAttribute("d", `M${px} ${at.top}V${at.bottom}`);
     const room = host.clientWidth, wide = tip.offsetWidth, left = px > room / 2 ? px - wide - 14 : px + 14;
     tip.style.left = `${Math.max(0, Math.min(room - wide, left))}px`;
