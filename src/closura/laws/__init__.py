@@ -21,6 +21,7 @@ from ._fitted import (
     FittedLaw as FittedLaw,
     Support as Support,
     choose as choose,
+    fitted as fitted,
     support_of as support_of,
     was_given as was_given,
 )

@@ -43,11 +43,11 @@ class Frame(NamedTuple):
 
     @property
     def low(self) -> Float[Array, " 1"]:
-        return (-self.axis.offset * self.axis.step)[None]
+        return jnp.asarray(-self.axis.offset * self.axis.step)[None]
 
     @property
     def high(self) -> Float[Array, " 1"]:
-        return ((self.axis.nodes - 1.0 - self.axis.offset) * self.axis.step)[None]
+        return jnp.asarray((self.axis.nodes - 1.0 - self.axis.offset) * self.axis.step)[None]
 
     def prior(self, log_size: Float[Array, "*batch"]) -> tuple[Float[Array, "*batch coordinate"], ...]:
         """Precision and mean of the coordinates, given log s^2."""

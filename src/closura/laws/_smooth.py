@@ -14,6 +14,7 @@ from typing import ClassVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import jax.random as jr
 import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
@@ -139,6 +140,11 @@ class Law(LawSpec):
         return MLP(self.inputs, **{flag: getattr(self, flag) for flag in FLAGS})
 
     @property
+    def promised(self) -> tuple[str, ...]:
+        more = [name for name in ("decreasing", "convex", "concave") if getattr(self, name)]
+        return (*self.structure.promised, *more, *(f"{value:g} at {x:g}" for x, value in self.points))
+
+    @property
     def integrations(self) -> int:
         """How often a positive function is integrated to give the law."""
         return 2 * (self.convex or self.concave) or int(self.increasing or self.decreasing)
@@ -234,8 +240,30 @@ class SmoothLaw(AbstractLaw):
         line = jnp.stack([level + gradient * z, jnp.full(len(cells), gradient * step)], axis=-1)
         return TabulatedLaw(spec, Curve((frame.axis,), (sign * cells).at[:, :2].add(line)), frame.scaling)
 
+    def before_data(self, range_: PyTree, key: PRNGKeyArray) -> "SmoothLaw":
+        precision, mean = range_.prior(self.log_size)
+        return self.with_weights(mean + jr.normal(key, mean.shape) / jnp.sqrt(precision))
+
+    def prior_variance(self, range_: PyTree, x: Float[Array, "point input"]) -> Float[Array, " point"] | None:
+        if self.spec.linked:
+            return None
+        origin = self.spec.build(jr.key(0), range_.scaling).weights
+
+        def at(a: Array) -> Array:
+            view = self.with_weights(a).prepare(range_)
+            return jax.vmap(lambda x: view(*x))(x)
+
+        # f = basis a + offset: of a mixture over sizes, the mean variance and the variance of means.
+        basis = jax.jacfwd(at)(origin)
+        precision, mean = range_.prior(self.log_size)
+        return basis**2 @ jnp.mean(1 / precision, axis=0) + jnp.var(mean @ basis.T, axis=0)
+
     def unit(self, range_: PyTree) -> float:
         return float(range_.scaling.output)
+
+    @property
+    def unknowns(self) -> dict[str, np.ndarray]:
+        return {"coordinates": np.asarray(self.coordinates), "log_size": np.asarray(self.log_size)}
 
     def as_function(self, range_: PyTree) -> TabulatedLaw:
         return self.prepare(range_)
