@@ -49,7 +49,7 @@ def initialise(problem: Equation, data: Observations, settings: Settings) -> tup
     laws = {name: law for name, law in laws.items() if name not in own}
     if own and seen.forward.approximate:
         raise SettingsError(
-            f"every chain has its own law {', '.join(own)}, and one surrogate cannot stand for all; use forward='solver'"
+            f"every chain has its own law {', '.join(own)}, and one network cannot stand for all; use forward='solver'"
         )
     chains = chains._replace(law=own or ())
     first = chains.theta[:, : settings.replay]

@@ -226,11 +226,10 @@ class Run(Kept):
         if self.settled and any(kernel.fails(self.state.tuning[kernel.name]) for kernel in standing):
             self.settled = False
 
-    def begin_phase(self) -> None:
-        """Take the form of the phase that the counters say: for a run that is to go on from where another stood."""
-        if self.learned is not None:
-            self.plan = self.plan._replace(learn=self.learned)
-        self.state = self.spread(blank_cache(self.setup, self.state, sampling=self.iteration > self.plan.learn))
+    def blank_state(self, iteration: int, learned: int | None, settled: bool) -> State:
+        """A state of the form that one has at this iteration, for a stored one to be read into."""
+        sampling = iteration > (self.plan.learn if learned is None else learned)
+        return blank_cache(dataclasses.replace(self.setup, settled=settled), self.state, sampling)
 
     @property
     def settled(self) -> bool:

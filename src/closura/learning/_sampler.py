@@ -69,7 +69,8 @@ def make_sampler(
 def _default(settings: Settings, population: Population, noise: NoisePrior | None) -> list[str]:
     if settings.blocks == "joint":
         return ["joint"]
-    names = ["theta", "independence"] if settings.metropolis else ["theta"]
+    own = population.shared is None or not all(population.shared)
+    names = ["theta", "independence"] if settings.metropolis and own else ["theta"]
     names += ["shared"] if population.shared is not None else []
     names += ["population"] if population.hierarchical else []
     names += ["noise"] if noise is not None else []

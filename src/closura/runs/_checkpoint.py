@@ -102,19 +102,18 @@ def whole_history(run: Run) -> dict[str, np.ndarray]:
 
 def _take(run: Run, arrays: dict[str, np.ndarray]) -> None:
     progress = json.loads(str(arrays["progress"]))
-    for name in COUNTERS:
-        setattr(run, name, progress[name])
-    run.begin_phase()
-    fresh = _plain(run.state)
+    fresh = _plain(run.blank_state(**{name: progress[name] for name in ("iteration", "learned", "settled")}))
     for name, leaf in _by_name("state", fresh).items():
         stored = arrays[name]
         if (stored.shape, stored.dtype) != (leaf.shape, leaf.dtype):
             raise ValueError(f"{name} is {stored.dtype}{list(stored.shape)} there, {leaf.dtype}{list(leaf.shape)} here")
     state = _filled("state", fresh, arrays)
     chunks = [_filled("draws", Draws.of(fresh.chains), arrays)] if "draws.theta" in arrays else []
+    for name in COUNTERS:
+        setattr(run, name, progress[name])
+    run.plan = run.plan if run.learned is None else run.plan._replace(learn=run.learned)
     run.state = run.spread(state._replace(keys=jr.wrap_key_data(state.keys)))
     run.chunks = chunks
-    run.stale = progress["stale"]
     run.began -= progress["seconds"]
     run.history = _by_phase({k.removeprefix("history."): v for k, v in arrays.items() if k.startswith("history.")})
 

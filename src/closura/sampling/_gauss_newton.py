@@ -67,14 +67,14 @@ def information(posterior: Posterior, chains: Chains) -> Information:
 
 
 def _information(posterior: Posterior, chains: Chains) -> Information:
-    groups = chains.theta.shape[0]
+    lead = chains.theta.shape[:2]
 
     def one_chain(part: tuple[Array, PyTree, PyTree]) -> tuple[Array, ...]:
         return _of_chain(posterior, *part)
 
     flat = jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), (chains.theta, chains.law, chains.log_sigma))
     every = lax.map(one_chain, flat)
-    theta, cross, law, score, pull, sound = (a.reshape(groups, -1, *a.shape[1:]) for a in every)
+    theta, cross, law, score, pull, sound = (a.reshape(*lead, *a.shape[1:]) for a in every)
     weight = 1 / jnp.maximum(jnp.sum(sound, axis=1), 1.0)  # (group, system)
     by_system = (jnp.einsum("gcs...,gs->gs...", part, weight) for part in (theta, cross, pull))
     of_law, of_score = (jnp.einsum("gcs...,gs->g...", part, weight) for part in (law, score))

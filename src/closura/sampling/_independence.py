@@ -31,8 +31,8 @@ MEMORY = 0.05
 class IndependenceTuning(NamedTuple):
     information: Float[Array, "group system own own"]
     pull: Float[Array, "group system own"]
-    bound: Float[Array, "group system own top"]
-    center: Float[Array, "group top"]
+    bound: Float[Array, "group system own top"] | None  # to what stands above the systems, if anything does
+    center: Float[Array, "group top"] | None
     theta: Float[Array, "group system parameter"]  # where the prior is expanded
     acceptance: Float[Array, "group system"]  # lately, while tuning
 
@@ -53,9 +53,8 @@ class Independence(Kernel):
         shape = (groups, systems, own)
         eye = jnp.broadcast_to(jnp.eye(own), (*shape, own))
         zero = jnp.zeros((groups, systems, parameters))
-        return IndependenceTuning(
-            eye, jnp.zeros(shape), jnp.zeros((*shape, top)), jnp.zeros((groups, top)), zero, jnp.ones(shape[:2])
-        )
+        bound, center = (jnp.zeros((*shape, top)), jnp.zeros((groups, top))) if top else (None, None)
+        return IndependenceTuning(eye, jnp.zeros(shape), bound, center, zero, jnp.ones(shape[:2]))
 
     def step(
         self, keys: GroupKeys, chains: Chains, tuning: IndependenceTuning, posterior: Target
@@ -95,7 +94,7 @@ class Independence(Kernel):
             mean = np.asarray(draws.theta[group], float).mean(axis=0)
             parts.append((inner, part.pull[:, own] - bound @ center, bound, center, mean))
         made = [jnp.asarray(np.stack(x), float) for x in zip(*parts)]
-        return IndependenceTuning._make([*made, tuning.acceptance])
+        return IndependenceTuning._make([*(x if x.size else None for x in made), tuning.acceptance])
 
     def _conditional(self, chains: Chains, tuning: IndependenceTuning, posterior: Target) -> tuple[Array, Array]:
         """The Cholesky factor of the precision of every system, and its mean."""
@@ -109,8 +108,10 @@ class Independence(Kernel):
         else:
             prior = jnp.broadcast_to(population.precision(()), (*chains.theta.shape[:2], len(own), len(own)))
         precision = tuning.information[:, None] + prior[:, :, None]
-        away = self._top(chains) - tuning.center[:, None]
-        pull = tuning.pull[:, None] - jnp.einsum("gsot,gct->gcso", tuning.bound, away)
+        pull = jnp.broadcast_to(tuning.pull[:, None], slope.shape)
+        if tuning.bound is not None and tuning.center is not None:
+            away = self._top(chains) - tuning.center[:, None]
+            pull = pull - jnp.einsum("gsot,gct->gcso", tuning.bound, away)
         pull = pull + slope + jnp.einsum("gcop,gcsp->gcso", prior, there[..., own])
         lower = cholesky(precision)
         return lower, _solve_transposed(lower, _solve(lower, pull))
