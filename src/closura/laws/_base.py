@@ -101,6 +101,11 @@ class AbstractLaw(SolverLaw):
         """How large a law must be to matter."""
         return 1.0
 
+    def continued(self, range_: PyTree, seed: int) -> tuple["AbstractLaw", PyTree]:
+        """The same law and what to prepare it with further out than its table, of a law with an axis of draws in front: there
+        every draw is one of the prior, given what it is inside. As it is, by default, where nothing is known of that."""
+        return self, range_
+
     @property
     def weights(self) -> PyTree[Array]:
         """What learning moves; a PyTree without leaves, as by default, where the law is given."""

@@ -1,7 +1,7 @@
 """A law as a result hands it on: it takes numbers or arrays, and knows where data supported it."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import equinox as eqx
 import jax
@@ -109,6 +109,23 @@ class FittedLaw:
             raise ValueError(f"level={level} must lie between 0 and 1, as in 0.95")
         low, high = np.quantile(self.draws(*x, most=ENOUGH), [(1 - level) / 2, (1 + level) / 2], axis=0)
         return _plain(low), _plain(high)
+
+    def supported(self, *x: ArrayLike) -> np.ndarray:
+        """Did data support the law there?"""
+        arrays = np.broadcast_arrays(*(np.asarray(xi, float) for xi in x))
+        if self.support is None:
+            return np.zeros(arrays[0].shape, bool)
+        inside = self.support.contains(np.stack([xi.ravel() for xi in arrays], axis=-1))
+        return inside.reshape(arrays[0].shape)
+
+    def continued(self, seed: int = 0) -> "FittedLaw":
+        """The same law on a table thrice as long, where every draw of a sampled law goes on as its prior does, given what it
+        is inside; outside the table it has now a law is a straight line, surer of itself than anybody is."""
+        if self.frame is None:
+            return self
+        with jax.enable_x64(self.double or bool(jax.config.read("jax_enable_x64"))):
+            law, frame = self.law.continued(self.frame, seed)
+        return replace(self, law=law, frame=frame)
 
     def draws(self, *x: ArrayLike, most: int | None = None) -> np.ndarray:
         """The law of each draw, (draw, ...), in the order of the posterior's; at most so many, evenly from all. A law that all
