@@ -76,8 +76,9 @@ def _wide(known: np.ndarray, noise: np.ndarray, before: int, after: int) -> np.n
 
 def _beyond(value: np.ndarray, order: int, step: float, steps: int) -> Side:
     """Beyond the last of these values, (node, coordinate)."""
-    gain, left_open = _state_at_the_end(order)
-    known = gain @ value[-LOCAL:]
+    value = value[-LOCAL:]
+    gain, left_open = _state_at_the_end(order, len(value))
+    known = gain @ value
     factor = step ** (order - 0.5) * np.linalg.cholesky(_added(order))
     count = order - 1 + order * steps
     noise = np.zeros((order, count))
@@ -109,13 +110,13 @@ def _added(order: int) -> np.ndarray:
     return 1.0 / (size[:, None] * size[None] * (left[:, None] + left[None] + 1))
 
 
-def _state_at_the_end(order: int) -> tuple[np.ndarray, np.ndarray]:
-    """Mean of the state at the last of `LOCAL` nodes, linear in the values there, and its covariance, by Kalman's filter."""
-    mean, covariance = np.zeros((order, LOCAL)), DIFFUSE * np.eye(order)
-    for node in range(LOCAL):
+def _state_at_the_end(order: int, nodes: int) -> tuple[np.ndarray, np.ndarray]:
+    """Mean of the state at the last of some nodes, linear in the values there, and its covariance, by Kalman's filter."""
+    mean, covariance = np.zeros((order, nodes)), DIFFUSE * np.eye(order)
+    for node in range(nodes):
         if node:
             mean, covariance = _moved(order) @ mean, _moved(order) @ covariance @ _moved(order).T + _added(order)
-        seen = np.eye(LOCAL)[node] - mean[0]
+        seen = np.eye(nodes)[node] - mean[0]
         gain = covariance[:, 0] / covariance[0, 0]
         mean, covariance = mean + np.outer(gain, seen), covariance - np.outer(gain, covariance[0])
     return mean, covariance

@@ -117,7 +117,7 @@ def _begin(
     chains = Chains(theta, **given)
     # Where there is no population, fresh members are those of the prior only if it is normal.
     fresh = () if stored.center is None and any(prior.log_densities) else (MultiTry(tries=effort.fresh),)
-    mala, stored_draw = Mala(SystemBlocks(), step_size=1.0), StoredDraw(3 if stored.law else 15)
+    mala, stored_draw = Mala(SystemBlocks(), step_size=1.0), StoredDraw(3, 0.5) if stored.law else StoredDraw(15)
     sweep = (Resample(FIRST_TEMPERATURE), mala, stored_draw, DifferentialEvolution(), *fresh)
     settings = make_settings({"chains": shape[0] * shape[1], "groups": shape[0]})
     setup = Setup(target, target, population, {}, None, None, sweep, settings, dict(laws), law_axes=2)
