@@ -19,18 +19,17 @@ SCALING = Scaling(jnp.array([0.5]), jnp.array([0.5]), jnp.asarray(1.0))
 SPEC = Law(nodes=9)
 
 
-def ramp(sigma=None, span=1.0, **options) -> cl.ODE:
+def ramp(sigma=None, shared=False) -> cl.ODE:
     return cl.ODE(
         lambda t, s, p, f: p.b + f(t),
         state="u",
-        parameters={"a": cl.Real(width=3.0), "b": cl.Real(width=3.0)},
+        parameters={"a": cl.Real(width=3.0), "b": cl.Real(width=3.0, shared=shared)},
         initial=lambda p: p.a,
-        span=(0.0, span),
-        dt=span / 16,
+        span=(0.0, 1.0),
+        dt=1 / 16,
         observed="u",
         closure=SPEC,
         sigma=sigma,
-        **options,
     )
 
 

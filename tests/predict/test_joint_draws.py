@@ -5,6 +5,7 @@ import dataclasses
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
+import pandas as pd
 import pytest
 from joint import TIMES, fleet, integral, laws, newcomer, ramp
 from scipy import stats
@@ -39,6 +40,7 @@ def test_what_law_and_parameters_leave_open_together_is_narrow(against):
     assert apart["sd"].min() > 0.5, "laws of other draws would be seen"
 
 
+@pytest.mark.nightly
 def test_a_new_system_too_has_law_and_population_of_one_draw(against):
     """Before its data, u = a + t + (b - mu) t, with a and b of the population."""
     new = against.newcomer(newcomer([0.27]))
@@ -47,6 +49,19 @@ def test_a_new_system_too_has_law_and_population_of_one_draw(against):
     np.testing.assert_allclose(new.predict(TIMES)["sd"], expected, rtol=0.2)
     assert new.parameters.set_index("parameter").loc["b", "sd"] > 2, "b alone is as open as it was"
     assert new.rhat.max() < 1.1
+
+
+def test_what_systems_share_follows_the_law():
+    """A parameter that all systems share and the law determines: of a new system it is that of its draw."""
+    random, count = np.random.default_rng(0), 800
+    c = random.normal(size=(count, 2))
+    mu = np.stack([random.normal(0.0, 0.1, count), c[:, 0] - c[:, 1] + random.normal(0.0, 0.1, count)], axis=1)
+    fitted = fleet(ramp(0.1, shared=True), mu[:, None], mu, np.full((count, 2), 0.04), laws(c))
+    stored = fitted.stored(fitted.data)
+    np.testing.assert_allclose(stored.center[:, 0, 1] - (c[:, 0] - c[:, 1]), 0.0, atol=0.06)
+    np.testing.assert_allclose(1 / np.asarray(stored.white)[:, 1, 1], 0.1, rtol=0.1)
+    spread = np.var(stored.center[:, 0, 1]) + 1 / np.asarray(stored.white)[0, 1, 1] ** 2
+    assert spread == pytest.approx(mu[:, 1].var(), rel=1e-3)
 
 
 def mixture(value, mu, tau, sigma, coordinates):
@@ -126,3 +141,23 @@ def test_choosing_a_stored_draw_keeps_the_posterior(weight):
         np.testing.assert_allclose(mine.std(axis=0) / sd, 1.0, atol=4 / np.sqrt(2 * len(mine)))
     again = posterior.refresh(after)
     np.testing.assert_allclose(after.cache.stats[0], again.cache.stats[0], err_msg="the cache is that of the new draws")
+
+
+@pytest.mark.nightly
+def test_members_of_a_fleet_whose_law_is_open_look_like_members():
+    """Systems of the stored draws themselves, each under the law of its draw: both p-values are uniform, although laws differ by
+    several times the noise. Forty of each number of observations."""
+    random, count, members = np.random.default_rng(5), 300, 40
+    c = 0.3 * random.normal(size=(count, 2))
+    mu = np.stack([np.zeros(count), -3 * c[:, 0]], axis=1) + 0.1 * random.normal(size=(count, 2))
+    fitted = fleet(ramp(0.1), mu[:, None], mu, np.full((count, 2), 0.09), laws(c))
+    times = np.linspace(0.1, 1.0, 6)
+    draw = random.integers(0, count, members)
+    theta = mu[draw] + 0.3 * random.normal(size=(members, 2))
+    path = theta[:, :1] + theta[:, 1:] * times + integral(c[draw], times) + 0.1 * random.normal(size=(members, 6))
+    new = fitted.newcomer(pd.concat([newcomer(y, f"m{k}", times) for k, y in enumerate(path)]))
+    for p in (new.found.conflict_p, new.found.misfit_p):
+        assert stats.kstest(p, "uniform").pvalue > 1e-3
+    assert np.count_nonzero(~new.found.belongs) <= 3
+    odd = newcomer(path[0] + 2.0 * np.sin(12 * times), "odd", times)
+    assert fitted.newcomer(odd).belongs == {"odd": False}

@@ -17,8 +17,11 @@ from ..equations import Equation
 from ..laws import FittedLaw, Laws, SolverLaws, StoredLaw, over_draws, prepare
 from ..population import PopulationDraws
 from ..posterior import described
+from ._law_share import directions, values_at
 
 STORED = 2000
+LOOKED_AT = 12  # inputs at which laws are looked at for what follows them
+CLOSELY = 1e-3  # share of the variance of a shared parameter that is left open at least
 LEFT_OUT = "intervals leave the error of the learned law out: {} is one estimate, not a posterior (cl.Law() has one)"
 
 
@@ -109,9 +112,9 @@ class Fleet:
             center = np.repeat(mu[:, None], len(data.systems), axis=1)
             if "shift" in posterior:
                 center = center + self._shifts(_flat(posterior["shift"])[some], data)
-            # What all systems share has no spread among them: of a new system it is what the fit leaves open.
             shared = np.array(self.problem.parameters.shared)
-            center[..., shared], tau[:, shared] = mu[:, shared].mean(axis=0), mu[:, shared].var(axis=0)
+            if shared.any():
+                center[..., shared], tau[:, shared] = self._shared(mu, tau, shared)
             factor = np.eye(mu.shape[1])
             if "correlation" in posterior:
                 correlation = _flat(posterior["correlation"])[some].astype(float)
@@ -124,6 +127,26 @@ class Fleet:
         numbers = jnp.arange(len(some))
         laws = {name: StoredLaw(self.closures[name].law.spec, numbers) for name in self.stored_tables}
         return PopulationDraws(mean, whitening, sizes, laws or ())
+
+    def _shared(self, mu: np.ndarray, tau: np.ndarray, shared: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Center (draw, 1, shared) and variance of what all systems share, given all else of each stored draw.
+
+        It has no spread among systems: of a new one it is what the fit leaves open, and that may follow the law or the
+        population. What follows them linearly is each draw's own, the rest is normal with the variance that is left.
+        """
+        others = [mu[:, ~shared], np.log(tau[:, ~shared])]
+        if self.log_sigma is not None:
+            others.append(np.nan_to_num(self.log_sigma[self.stored_draws]))
+        for name, law in self.stored_tables.items():
+            support, random = self.closures[name].support, np.random.default_rng(0)
+            if support is not None:
+                others.append(
+                    values_at(law, 1, random.uniform(support.low, support.high, (LOOKED_AT, len(support.low))))
+                )
+        value, along = mu[:, shared], directions(np.concatenate(others, axis=1))
+        follows = along @ (along.T @ (value - value.mean(axis=0)))
+        left = np.var(value - value.mean(axis=0) - follows, axis=0)
+        return (value.mean(axis=0) + follows)[:, None], np.maximum(left, CLOSELY * value.var(axis=0))
 
     def _sizes(self, unknown: np.ndarray, names: tuple[str, ...]) -> np.ndarray:
         """Of the noise where a table does not state it: inferred by the fit, or nobody knows."""

@@ -36,8 +36,8 @@ def law_share(
     each = min(PLACES, len(paths) // DRAWS_EACH) // max(1, len(sampled))
     if not sampled or not each:
         return np.full(paths.shape[1:], np.nan)
-    seen = [_values(laws[name], axes, jnp.asarray(_places(calls[name], each), float)) for name in sampled]
-    values = np.concatenate([np.asarray(part, float).reshape(len(paths), -1, part.shape[-1]) for part in seen], axis=-1)
+    seen = [values_at(laws[name], axes, _places(calls[name], each)) for name in sampled]
+    values = np.concatenate([part.reshape(len(paths), -1, part.shape[-1]) for part in seen], axis=-1)
     return np.stack([_explained(paths[:, k], values[:, min(k, values.shape[1] - 1)]) for k in range(paths.shape[1])])
 
 
@@ -49,10 +49,13 @@ def _places(calls: np.ndarray, count: int) -> np.ndarray:
     return ordered[np.round(np.linspace(0.01, 0.99, count) * (len(ordered) - 1)).astype(int)]
 
 
+def values_at(law: SolverLaw, axes: int, places: Float[np.ndarray, "place input"]) -> Float[np.ndarray, "*draw place"]:
+    """What a law with so many axes in front is at some inputs."""
+    return np.asarray(_values(law, axes, jnp.asarray(places, float)), float)
+
+
 @eqx.filter_jit
 def _values(law: SolverLaw, axes: int, places: Float[Array, "place input"]) -> Float[Array, "*draw place"]:
-    """Of a law with so many axes in front."""
-
     def at_places(law: SolverLaw) -> Array:
         return jax.vmap(lambda x: law(*x))(places)
 
@@ -67,13 +70,19 @@ def _explained(q: np.ndarray, values: np.ndarray) -> np.ndarray:
     usable = np.isfinite(q).all(axis=tuple(range(1, q.ndim))) & np.isfinite(values).all(axis=1)
     if np.count_nonzero(usable) < 2 * DRAWS_EACH:
         return np.full(q.shape[1:], np.nan)
-    flat, values = q[usable].reshape(np.count_nonzero(usable), -1), values[usable] - values[usable].mean(axis=0)
-    largest = np.abs(flat).max(axis=0, initial=0.0)
-    flat, sd = flat - flat.mean(axis=0), values.std(axis=0)
-    directions, size, _ = np.linalg.svd(values / np.where(sd > 0, sd, 1.0), full_matrices=False)
-    directions = directions[:, size > 1e-5 * size.max(initial=1e-300)]
+    flat, values = q[usable].reshape(np.count_nonzero(usable), -1), values[usable]
+    largest, along = np.abs(flat).max(axis=0, initial=0.0), directions(values)
+    flat = flat - flat.mean(axis=0)
     total, open_ = np.sum(flat**2, axis=0), len(flat) - 1
-    left = 1.0 - np.sum((directions.T @ flat) ** 2, axis=0) / np.where(total > 0, total, 1.0)
-    share = np.clip(1.0 - left * open_ / (open_ - directions.shape[1]), 0.0, 1.0)
+    left = 1.0 - np.sum((along.T @ flat) ** 2, axis=0) / np.where(total > 0, total, 1.0)
+    share = np.clip(1.0 - left * open_ / (open_ - along.shape[1]), 0.0, 1.0)
     varies = total > len(flat) * (STILL * largest) ** 2
     return np.where(varies, share, np.nan).reshape(q.shape[1:])
+
+
+def directions(values: Float[np.ndarray, "draw number"]) -> Float[np.ndarray, "draw direction"]:
+    """Orthonormal, all that numbers of draws can explain linearly: the leading ones, as many as there are draws for."""
+    values = values - values.mean(axis=0)
+    sd = values.std(axis=0)
+    along, size, _ = np.linalg.svd(values / np.where(sd > 0, sd, 1.0), full_matrices=False)
+    return along[:, size > 1e-5 * size.max(initial=1e-300)][:, : len(values) // DRAWS_EACH]

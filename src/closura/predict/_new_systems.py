@@ -23,6 +23,7 @@ from ._infer import infer
 
 NAMED = 2.6  # a parameter is named whose best fit is so many times as far off as members' usually are
 RHAT_WORTH_A_WORD = 1.1
+FEW = 20  # stored draws that a posterior takes at least
 TOLD = 20
 
 
@@ -148,9 +149,24 @@ class Newcomers:
         if apart.size:
             some = ", ".join(self.data.systems[k] for k in apart[:3]) + (" ..." if apart.size > 3 else "")
             said.append(f"chains of {some} do not agree well (R-hat {self.rhat.max():.3g}): take intervals with care")
+        said += self._few()
         drawn = self._joint(self.theta, self.which, self.log_sigma)
         said += remarks_on(survey(self.fleet, self.problem, self.data, drawn), self.fleet, self.data)
         return said + [note for note in self.data.notes if note not in said]
+
+    def _few(self) -> list[str]:
+        """Of systems whose data only few stored draws of population and law can explain."""
+        if self.stored.count < 10 * FEW:
+            return []
+        share = np.stack([np.bincount(which, minlength=self.stored.count) for which in self.which.T]) / len(self.which)
+        left = 1 / np.sum(share**2, axis=1)
+        few = np.flatnonzero(left < FEW)
+        some = ", ".join(self.data.systems[k] for k in few[:3]) + (" ..." if few.size > 3 else "")
+        said = (
+            f"data of {some} single out {left.min():.0f} of {self.stored.count} draws of population and law: they say more of these "
+            "than the fleet does; intervals are too narrow; fit again with these data in the table"
+        )
+        return [said] if few.size else []
 
     @cached_property
     def verdicts(self) -> list[str]:
