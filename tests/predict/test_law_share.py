@@ -106,3 +106,12 @@ def test_a_network_says_that_intervals_leave_its_error_out():
     assert sum("leave the error" in str(warning.message) for warning in said) == 1
     notes = unfitted(single).notes
     assert sum("leave the error" in note for note in notes) == 1
+
+
+def test_draws_that_cannot_be_solved_are_left_out_and_counted():
+    fitted = drawn(400)
+    theta = fitted.tree["unconstrained_posterior"]["theta"].values
+    theta[0, :20, 0] = np.inf
+    with pytest.warns(UserWarning, match="5% of the draws of s0 could not be solved and are left out"):
+        table = fitted.predict(TIMES)
+    assert np.isfinite(table[["mean", "sd", "2.5%", "measured 97.5%", "law_share"]]).all(axis=None)

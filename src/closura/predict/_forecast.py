@@ -21,6 +21,7 @@ from ._fleet import Fleet
 from ._law_share import law_share
 
 LEAST, MOST, NUMBERS = 100, 400, 20_000_000
+WORTH_A_WORD = 0.02  # share of draws that could not be solved
 FILES = ("predictions.csv", "parameters.csv", "forecast.png")
 
 
@@ -106,10 +107,19 @@ def noise_sizes(fleet: Fleet, data: Observations, log_sigma: np.ndarray | None) 
 def _summarised(
     problem: Equation, systems: tuple[str, ...], places: np.ndarray, paths: np.ndarray, sizes: np.ndarray
 ) -> pd.DataFrame:
-    """Of the paths (draw, system, point, quantity)."""
+    """Of the paths (draw, system, point, quantity); draws that could not be solved are left out, and said where they are many."""
+    solved = np.isfinite(paths).all(axis=(2, 3))
+    failed = 1 - solved.mean(axis=0)
+    if failed.max() > WORTH_A_WORD:
+        worst = int(np.argmax(failed))
+        warnings.warn(
+            f"{failed[worst]:.0%} of the draws of {systems[worst]} could not be solved and are left out: the law of these draws, or "
+            "their parameters, drive it to infinity; predict less far, or state what is known of the law (dissipative=True, ...)",
+            stacklevel=5,
+        )
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        columns = described(paths)
-        measured = described(noise_of(problem).measurements(0, paths, sizes[:, :, None]))
+        columns = _described(paths, solved)
+        measured = _described(noise_of(problem).measurements(0, paths, sizes[:, :, None]), solved)
     # A measurement scatters no less than what it measures, whatever so many draws say.
     columns["measured 2.5%"] = np.minimum(measured["2.5%"], columns["2.5%"])
     columns["measured 97.5%"] = np.maximum(measured["97.5%"], columns["97.5%"])
@@ -117,6 +127,15 @@ def _summarised(
     frame = {"system": np.array(systems)[system], **dict(zip(problem.axes, places[point].T))}
     frame["quantity"] = np.array(problem.observed)[quantity]
     return pd.DataFrame({**frame, **{name: column.ravel() for name, column in columns.items()}})
+
+
+def _described(draws: np.ndarray, solved: np.ndarray) -> dict[str, np.ndarray]:
+    """As `described`, over those draws (draw, system) that were solved."""
+    columns = described(draws)
+    for k in np.flatnonzero(~solved.all(axis=0) & solved.any(axis=0)):
+        for name, part in described(draws[solved[:, k], k]).items():
+            columns[name][k] = part
+    return columns
 
 
 def save_predictions(

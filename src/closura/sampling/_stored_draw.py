@@ -42,7 +42,7 @@ class StoredDraw(Kernel):
         population, shape = posterior.population, chains.theta.shape[1:3]
         assert isinstance(population, Empirical), "which draw a system goes with is asked of stored draws"
         given, solved = jax.vmap(jax.vmap(population.given)), bool(chains.law)
-        carried, log_volume = (jax.vmap(jax.vmap(f)) for f in (population.carried, population.log_volume))
+        carried, log_volume = jax.vmap(jax.vmap(population.carried)), jax.vmap(jax.vmap(population.log_volume))
         tie, coin = uniforms_by_group(keys, shape, shape)
         along = coin < 0.5
 
