@@ -18,7 +18,7 @@ simulated and fitted under those of its draw, and a new system is fitted under t
 member, law and data are jointly distributed as they are for the simulated ones.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -31,7 +31,7 @@ from jax import lax
 from jaxtyping import Array, Float, Int, Key, PRNGKeyArray, PyTree
 
 from ..forward import Likelihood
-from ..laws import Range, over_draws, prepare
+from ..laws import SolverLaws, over_draws, prepare
 from ..population import PopulationDraws
 
 LEVEL = 0.01  # false alarms in all; each question has half of it
@@ -81,19 +81,19 @@ def membership(
     start: Float[Array, "system parameter"],
     seed: int = 0,
     draw: Int[Array, " system"] | int = 0,
-    ranges: Mapping[str, Range] = MappingProxyType({}),
+    tables: SolverLaws = MappingProxyType({}),
 ) -> Membership:
     """Compare each new system with simulated members.
 
     `start` is where the best fit of each new system is looked for, a draw of its posterior, and `draw` the stored draw that it
-    goes with. `context` has the laws that all draws share; `ranges` are those of the tables of the others.
+    goes with. `context` has the laws that all draws share; `tables` the others, of all stored draws, as solvers call them.
     """
     systems, count = start.shape
     most = EXPENSIVE if target.forward.problem.expensive else MOST
     batch = max(1, min(most, BATCH) // systems)
     rows = batch * -(-min(most, max(FEWEST, TOTAL // systems)) // batch)
     shape = (rows // batch, batch)
-    every = _compared(target, context, stored, dict(ranges), start, jnp.asarray(draw), jr.key(seed), shape)
+    every = _compared(target, context, stored, dict(tables), start, jnp.asarray(draw), jr.key(seed), shape)
     found = jax.tree.map(lambda a: np.asarray(a, float).reshape(-1, *a.shape[2:]), every)
     free = np.asarray(jnp.sum(target.measured.mask, axis=1)) - count
     return Membership(
@@ -147,7 +147,7 @@ def _compared(
     target: Likelihood,
     context: PyTree,
     stored: PopulationDraws,
-    ranges: dict[str, Range],
+    tables: SolverLaws,
     start: Array,
     draw: Array,
     key: PRNGKeyArray,
@@ -165,7 +165,7 @@ def _compared(
 
     def block(part: _Rows) -> _Found:
         log_scale, own = jax.tree.map(lambda a: a[part.draw], (stored.log_sigma, stored.law))
-        mine, axes = over_draws(context, prepare(own, ranges, leading=2), 2) if own else (context, 0)
+        mine, axes = over_draws(context, prepare(own, tables, leading=2), 2) if own else (context, 0)
 
         def attempt(place: Array, value: Array) -> _Trial:
             """How well theta at a place fits."""

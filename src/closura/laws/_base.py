@@ -134,6 +134,11 @@ class AbstractLaw(SolverLaw):
         """How large a law must be to matter."""
         return 1.0
 
+    def continued(self, range_: PyTree, seed: int) -> tuple["AbstractLaw", PyTree]:
+        """The same law and what to prepare it with further out than its table, of a law with an axis of draws in front: there
+        every draw is one of the prior, given what it is inside. As it is, by default, where nothing is known of that."""
+        return self, range_
+
     @property
     def unknowns(self) -> dict[str, np.ndarray]:
         """What chains hold of a sampled law, by name, with their axes in front; nothing, by default."""

@@ -21,6 +21,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from ._base import AbstractLaw, LawError, LawSpec, Range, Scaling, SolverLaw
 from ._basis import Frame, Smooth, make_frame, rows
+from ._continuation import longer
 from ._mlp import MLP
 from ._structure import FLAGS, Structure
 from ._table import Axis, Curve, TabulatedLaw
@@ -293,6 +294,13 @@ class SmoothLaw(AbstractLaw):
         matrix = weight * design.T @ design + np.diag(precision)
         found = np.linalg.solve(matrix, weight * design.T @ wanted + precision * mean)
         return self.with_weights(jnp.asarray(np.concatenate([a[:levels], found]), self.coordinates.dtype))
+
+    def continued(self, range_: PyTree, seed: int) -> tuple["SmoothLaw", Frame]:
+        frame, count = longer(range_, self.spec.prior(range_.scaling), self.spec.nodes - 1)
+        own = np.asarray(self.coordinates)
+        size = np.exp(0.5 * np.asarray(self.log_size, float))[..., None]
+        drawn = size * np.random.default_rng(seed).normal(size=(*own.shape[:-1], count))
+        return self.with_weights(jnp.asarray(np.concatenate([own, drawn], axis=-1), own.dtype)), frame
 
     def with_size(self, log_size: Float[Array, "*chain"]) -> "SmoothLaw":
         """The same law, of another size before data."""

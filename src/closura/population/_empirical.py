@@ -86,6 +86,19 @@ class Empirical(Population):
         away = jax.scipy.linalg.solve_triangular(self.draws.white[phi], normal[..., None], lower=True)[..., 0]
         return self.draws.center[phi, jnp.arange(len(phi))] + away
 
+    def carried(self, theta: Theta, old: Index, new: Index) -> Theta:
+        """Theta at the same place in other draws of the population: as many standard deviations from the mean."""
+        if self.draws.center is None or self.draws.white is None:
+            return theta
+        away = theta - self.draws.center[old, jnp.arange(len(old))]
+        return self.theta_from_normal(new, jnp.einsum("spq,sq->sp", self.draws.white[old], away))
+
+    def log_volume(self, phi: Index) -> Float[Array, " system"]:
+        """Log volume of theta in population standard deviations, of each system's draw."""
+        if self.draws.white is None:
+            return jnp.zeros(phi.shape)
+        return -jnp.sum(jnp.log(jnp.diagonal(self.draws.white[phi], axis1=-2, axis2=-1)), axis=-1)
+
     def precision(self, phi: Index) -> Float[Array, "own own"]:
         """That of the wide prior: systems go with different draws."""
         return jnp.diag(1 / self.prior.variance)

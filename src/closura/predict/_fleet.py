@@ -14,11 +14,15 @@ from jaxtyping import PyTree
 
 from ..data import DataError, Observations
 from ..equations import Equation
-from ..laws import FittedLaw, Laws, SolverLaws, over_draws, prepare
+from ..laws import FittedLaw, Laws, SolverLaws, StoredLaw, over_draws, prepare
 from ..population import PopulationDraws
 from ..posterior import described
+from ._law_share import directions, values_at
 
 STORED = 2000
+LOOKED_AT = 12  # inputs at which laws are looked at for what follows them
+CLOSELY = 1e-3  # share of the variance of a shared parameter that is left open at least
+LEFT_OUT = "intervals leave the error of the learned law out: {} is one estimate, not a posterior (cl.Law() has one)"
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,24 +58,45 @@ class Fleet:
         return np.log(_flat(self.posterior["sigma"])) if "sigma" in self.posterior else None
 
     @property
+    def left_out(self) -> tuple[str, ...]:
+        """What intervals know nothing of: the error of laws that are a single estimate."""
+        single = [name for name, law in self.closures.items() if law.learned and not law.law.spec.per_chain]
+        return (LEFT_OUT.format(", ".join(single)),) if single else ()
+
+    @cached_property
+    def continued(self) -> dict[str, FittedLaw]:
+        """The laws on tables long enough for what was not in the fit: beyond those of the fit every draw goes on by its prior."""
+        return {name: law.continued() for name, law in self.closures.items()}
+
+    @property
     def ranges(self) -> dict[str, PyTree]:
         """Of the tables of the laws."""
-        return {name: law.table for name, law in self.closures.items()}
+        return {name: law.table for name, law in self.continued.items()}
 
     def laws(self, draws: np.ndarray | None = None) -> tuple[SolverLaws, int]:
-        """The laws as solvers call them, tabulated as they were while they were learned.
+        """The laws as solvers call them, tabulated as they were while they were learned, and further out.
 
         Those that every draw has its own of are taken at these `draws` of the posterior, numbers of any shape; then all laws
         have the axes of that shape in front, and their number is returned beside them. Else it is 0.
         """
-        shared = {name: law.law for name, law in self.closures.items() if not law.law.spec.per_chain}
+        shared = {name: law.law for name, law in self.continued.items() if not law.law.spec.per_chain}
         axes, own = (0, {}) if draws is None else (draws.ndim, self.own_laws(draws))
         return over_draws(prepare(shared, self.ranges), prepare(own, self.ranges, leading=axes), axes)
 
     def own_laws(self, draws: np.ndarray) -> Laws:
         """Those that every draw has its own of, at these draws."""
-        own = {name: law.law for name, law in self.closures.items() if law.law.spec.per_chain}
+        own = {name: law.law for name, law in self.continued.items() if law.law.spec.per_chain}
         return jax.tree.map(lambda a: jnp.asarray(a)[draws], own)
+
+    def stored_laws(self, which: np.ndarray) -> tuple[SolverLaws, int]:
+        """As `laws`, at these of the stored draws."""
+        own = {name: StoredLaw(self.closures[name].law.spec, jnp.asarray(which)) for name in self.stored_tables}
+        return over_draws(self.laws()[0], prepare(own, self.stored_tables, leading=which.ndim), which.ndim)
+
+    @cached_property
+    def stored_tables(self) -> SolverLaws:
+        """Laws that every draw has its own of, as solvers call them, at the stored draws."""
+        return prepare(self.own_laws(self.stored_draws), self.ranges, leading=1)
 
     @cached_property
     def stored_draws(self) -> np.ndarray:
@@ -79,7 +104,7 @@ class Fleet:
         return np.linspace(0, len(self.theta) - 1, min(STORED, len(self.theta))).astype(int)
 
     def stored(self, data: Observations) -> PopulationDraws:
-        """Draws of population and noise, for systems with these (matched) data."""
+        """Draws of population, noise and laws, for systems with these (matched) data."""
         posterior, some = self.posterior, self.stored_draws
         center = white = log_sigma = None
         if self.hierarchical:
@@ -87,9 +112,9 @@ class Fleet:
             center = np.repeat(mu[:, None], len(data.systems), axis=1)
             if "shift" in posterior:
                 center = center + self._shifts(_flat(posterior["shift"])[some], data)
-            # What all systems share has no spread among them: of a new system it is what the fit leaves open.
             shared = np.array(self.problem.parameters.shared)
-            center[..., shared], tau[:, shared] = mu[:, shared].mean(axis=0), mu[:, shared].var(axis=0)
+            if shared.any():
+                center[..., shared], tau[:, shared] = self._shared(mu, tau, shared)
             factor = np.eye(mu.shape[1])
             if "correlation" in posterior:
                 correlation = _flat(posterior["correlation"])[some].astype(float)
@@ -99,7 +124,29 @@ class Fleet:
         if unknown.any() and self.problem.noise.has_scale:
             log_sigma = self._sizes(unknown, data.quantities)[some]
         mean, whitening, sizes = (None if a is None else jnp.asarray(a, float) for a in (center, white, log_sigma))
-        return PopulationDraws(mean, whitening, sizes, self.own_laws(some) or ())
+        numbers = jnp.arange(len(some))
+        laws = {name: StoredLaw(self.closures[name].law.spec, numbers) for name in self.stored_tables}
+        return PopulationDraws(mean, whitening, sizes, laws or ())
+
+    def _shared(self, mu: np.ndarray, tau: np.ndarray, shared: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Center (draw, 1, shared) and variance of what all systems share, given all else of each stored draw.
+
+        It has no spread among systems: of a new one it is what the fit leaves open, and that may follow the law or the
+        population. What follows them linearly is each draw's own, the rest is normal with the variance that is left.
+        """
+        others = [mu[:, ~shared], np.log(tau[:, ~shared])]
+        if self.log_sigma is not None:
+            others.append(np.nan_to_num(self.log_sigma[self.stored_draws]))
+        for name, law in self.stored_tables.items():
+            support, random = self.closures[name].support, np.random.default_rng(0)
+            if support is not None:
+                others.append(
+                    values_at(law, 1, random.uniform(support.low, support.high, (LOOKED_AT, len(support.low))))
+                )
+        value, along = mu[:, shared], directions(np.concatenate(others, axis=1))
+        follows = along @ (along.T @ (value - value.mean(axis=0)))
+        left = np.var(value - value.mean(axis=0) - follows, axis=0)
+        return (value.mean(axis=0) + follows)[:, None], np.maximum(left, CLOSELY * value.var(axis=0))
 
     def _sizes(self, unknown: np.ndarray, names: tuple[str, ...]) -> np.ndarray:
         """Of the noise where a table does not state it: inferred by the fit, or nobody knows."""

@@ -1,45 +1,42 @@
 """Predictions: posterior draws pushed through the solver, what they say of the next measurement, and their files."""
 
 import warnings
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
-from jaxtyping import Array
 
 from .._files import FolderError, folder_for, write_whole
 from ..data import DataError, Observations, by_quantity
 from ..diagnose import predicted
-from ..equations import Equation, ForwardModel, bind_inputs
+from ..equations import Equation, bind_inputs
 from ..forward import likelihood, noise_of
-from ..laws import FittedLaw, SolverLaws
 from ..parameters import Prior
 from ..posterior import described, noise_by_quantity
 from ..show import Forecast
+from ._extrapolation import Joint, Survey, remarks_on, survey
 from ._fleet import Fleet
+from ._law_share import law_share
 
 LEAST, MOST, NUMBERS = 100, 400, 20_000_000
-SURVEYED = 16
-OUTSIDE = 0.05  # share of calls outside the support that is worth a word; one in a hundred is by its definition
+WORTH_A_WORD = 0.02  # share of draws that could not be solved
 FILES = ("predictions.csv", "parameters.csv", "forecast.png")
-LawsAt = Callable[[np.ndarray], tuple[SolverLaws, int]]  # as `Fleet.laws`, at some of the draws
 
 
 def predict(fleet: Fleet, times: object = None, until: float | None = None) -> pd.DataFrame:
     """The systems of the fit themselves."""
     problem, places = grid_for(fleet.problem, times, until)
-    sizes = None if fleet.log_sigma is None else fleet.log_sigma[:, None]
-    if problem is not fleet.problem:
+    drawn = Joint(fleet.theta, fleet.laws, None if fleet.log_sigma is None else fleet.log_sigma[:, None])
+    longer = problem is not fleet.problem
+    if longer:
         problem = bind_inputs(problem, fleet.data)  # signals may go on for longer
-        # Within its span the fleet itself is what supports the law.
-        for remark in beyond_support(fleet, problem, fleet.data, fleet.laws, fleet.theta, fleet.problem.bounds[0][1]):
-            warnings.warn(remark, stacklevel=3)
-    return pushed(fleet, problem, fleet.data, places, fleet.theta, fleet.laws, sizes)
+    # Within its span the fleet itself is what supports the law.
+    found = survey(fleet, problem, fleet.data, drawn, fleet.problem.bounds[0][1] if longer else np.inf)
+    for remark in (*fleet.left_out, *remarks_on(found, fleet, fleet.data)) if longer else ():
+        warnings.warn(remark, stacklevel=3)
+    return pushed(fleet, problem, fleet.data, places, drawn, found)
 
 
 def grid_for(problem: Equation, times: object, until: float | None) -> tuple[Equation, np.ndarray]:
@@ -64,20 +61,14 @@ def grid_for(problem: Equation, times: object, until: float | None) -> tuple[Equ
 
 
 def pushed(
-    fleet: Fleet,
-    problem: Equation,
-    data: Observations,
-    places: np.ndarray,
-    theta: np.ndarray,
-    laws: LawsAt,
-    log_sigma: np.ndarray | None,
+    fleet: Fleet, problem: Equation, data: Observations, places: np.ndarray, drawn: Joint, found: Survey
 ) -> pd.DataFrame:
-    """Draws of theta (draw, system, parameter) through the solver, at the same places of every system: a row for every system,
-    place and quantity. As many draws as intervals need and memory allows, evenly from all."""
+    """Draws through the solver, at the same places of every system: a row for every system, place and quantity. As many draws
+    as intervals need and memory allows, evenly from all."""
     shape = len(data.systems), len(places), len(problem.observed)
     wanted = int(np.clip(NUMBERS // np.prod(shape), LEAST, MOST))
-    chosen = np.linspace(0, len(theta) - 1, min(wanted, len(theta))).astype(int)
-    sizes = noise_sizes(fleet, data, None if log_sigma is None else log_sigma[chosen])
+    chosen = np.linspace(0, len(drawn.theta) - 1, min(wanted, len(drawn.theta))).astype(int)
+    sizes = noise_sizes(fleet, data, None if drawn.log_sigma is None else drawn.log_sigma[chosen])
     everywhere = np.broadcast_to(places[:, None], (*shape, places.shape[1]))
     flat = shape[0], shape[1] * shape[2]
     where = replace(
@@ -90,8 +81,12 @@ def pushed(
         sigma=np.full(flat, np.nan),
         mask=np.ones(flat, bool),
     )
-    paths = np.asarray(predicted(likelihood(problem, where), jnp.asarray(theta[chosen], float), *laws(chosen)), float)
-    return _summarised(problem, data.systems, places, paths.reshape(-1, *shape), sizes)
+    theta, (laws, axes) = jnp.asarray(drawn.theta[chosen], float), drawn.laws(chosen)
+    paths = np.asarray(predicted(likelihood(problem, where), theta, laws, axes), float).reshape(-1, *shape)
+    time = places[:, problem.axes.index("time")] if "time" in problem.axes else None
+    table = _summarised(problem, data.systems, places, paths, sizes)
+    relies = np.broadcast_to(found.extrapolates(time, shape[0])[..., None], shape)
+    return table.assign(law_share=law_share(paths, laws, axes, found.calls).ravel(), extrapolates=relies.ravel())
 
 
 def noise_sizes(fleet: Fleet, data: Observations, log_sigma: np.ndarray | None) -> np.ndarray:
@@ -112,10 +107,19 @@ def noise_sizes(fleet: Fleet, data: Observations, log_sigma: np.ndarray | None) 
 def _summarised(
     problem: Equation, systems: tuple[str, ...], places: np.ndarray, paths: np.ndarray, sizes: np.ndarray
 ) -> pd.DataFrame:
-    """Of the paths (draw, system, point, quantity)."""
+    """Of the paths (draw, system, point, quantity); draws that could not be solved are left out, and said where they are many."""
+    solved = np.isfinite(paths).all(axis=(2, 3))
+    failed = 1 - solved.mean(axis=0)
+    if failed.max() > WORTH_A_WORD:
+        worst = int(np.argmax(failed))
+        warnings.warn(
+            f"{failed[worst]:.0%} of the draws of {systems[worst]} could not be solved and are left out: the law of these draws, or "
+            "their parameters, drive it to infinity; predict less far, or state what is known of the law (dissipative=True, ...)",
+            stacklevel=5,
+        )
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        columns = described(paths)
-        measured = described(noise_of(problem).measurements(0, paths, sizes[:, :, None]))
+        columns = _described(paths, solved)
+        measured = _described(noise_of(problem).measurements(0, paths, sizes[:, :, None]), solved)
     # A measurement scatters no less than what it measures, whatever so many draws say.
     columns["measured 2.5%"] = np.minimum(measured["2.5%"], columns["2.5%"])
     columns["measured 97.5%"] = np.maximum(measured["97.5%"], columns["97.5%"])
@@ -125,49 +129,13 @@ def _summarised(
     return pd.DataFrame({**frame, **{name: column.ravel() for name, column in columns.items()}})
 
 
-def beyond_support(
-    fleet: Fleet, problem: Equation, data: Observations, laws: LawsAt, theta: np.ndarray, after: float = -np.inf
-) -> list[str]:
-    """In words, which systems ask which law for more than data supported (after a time), and when first."""
-    asked = {name: law for name, law in fleet.closures.items() if law.learned and law.support is not None}
-    if not asked:
-        return []
-    chosen = np.linspace(0, len(theta) - 1, min(SURVEYED, len(theta))).astype(int)
-    forward, _ = problem.solver(data)
-    calls = _law_inputs(forward, jnp.asarray(theta[chosen], float), *laws(chosen))
-    times = forward.call_times
-    return [said for name, law in asked.items() for said in _beyond(data, law, np.asarray(calls[name]), times, after)]
-
-
-@eqx.filter_jit
-def _law_inputs(forward: ForwardModel, theta: Array, laws: SolverLaws, axes: int) -> dict[str, Array]:
-    of_systems = jax.vmap(lambda t, k, laws: forward.law_inputs(t, laws, k), (0, 0, 0 if axes == 2 else None))
-    return jax.vmap(of_systems, (0, None, 0 if axes else None))(theta, jnp.arange(theta.shape[1]), laws)
-
-
-def _beyond(data: Observations, law: FittedLaw, calls: np.ndarray, times: np.ndarray, after: float) -> list[str]:
-    assert law.support is not None
-    inside = law.support.contains(calls.reshape(-1, calls.shape[-1]).astype(float)).reshape(calls.shape[:3])
-    outside = ~inside.reshape(*inside.shape[:2], len(times), -1)[:, :, times > after]  # (draw, system, time, call)
-    share = outside.mean(axis=(0, 2, 3))
-    far = np.argsort(-share)[: np.count_nonzero(share > OUTSIDE)]
-    if not far.size:
-        return []
-    told = [f"{data.systems[k]} ({share[k]:.0%} of its calls{_since(times, after, outside[:, k])})" for k in far[:3]]
-    more = f" and {far.size - 3} more" if far.size > 3 else ""
-    ends = ", ".join(
-        f"{name} {low:.3g} to {high:.3g}" for name, low, high in zip(law.inputs, law.support.low, law.support.high)
-    )
-    return [
-        f"the law {law.name} is asked for more than data supported ({ends}) by {'; '.join(told)}{more}: there it is an "
-        "extrapolation, and so are these predictions"
-    ]
-
-
-def _since(times: np.ndarray, after: float, outside: np.ndarray) -> str:
-    """When most draws are outside for the first time; nothing where there are no times."""
-    most = outside.any(axis=2).mean(axis=0) > 0.5
-    return f", first at time {times[times > after][np.argmax(most)]:.4g}" if len(times) > 1 and most.any() else ""
+def _described(draws: np.ndarray, solved: np.ndarray) -> dict[str, np.ndarray]:
+    """As `described`, over those draws (draw, system) that were solved."""
+    columns = described(draws)
+    for k in np.flatnonzero(~solved.all(axis=0) & solved.any(axis=0)):
+        for name, part in described(draws[solved[:, k], k]).items():
+            columns[name][k] = part
+    return columns
 
 
 def save_predictions(

@@ -8,7 +8,6 @@ fall behind are resampled: a system that is nothing like the fleet is found as w
 adapted any more.
 """
 
-from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -20,7 +19,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int
 
 from ..forward import Likelihood
-from ..laws import Range, SolverLaws
+from ..laws import SolverLaws
 from ..learning import AXIS, DRAWS, SAME, STATE, Program, Schedule, Setup, State, begin, learn, make_settings, sample
 from ..population import Empirical, Independent, PopulationDraws, normal, uniforms
 from ..sampling import Chains, DifferentialEvolution, Mala, MultiTry, Resample, StoredDraw, SystemBlocks, init_all
@@ -61,15 +60,15 @@ def infer(
     stored: PopulationDraws,
     prior: Independent,
     seed: int = 0,
-    ranges: Mapping[str, Range] = MappingProxyType({}),
+    tables: SolverLaws = MappingProxyType({}),
 ) -> Inferred:
-    """The posterior of every new system; `laws` are those that all draws share, as the solver calls them, `ranges` those of
-    the tables of laws that each stored draw has its own of."""
+    """The posterior of every new system; `laws` are those that all draws share, `tables` those that each stored draw has its
+    own of, all as the solver calls them."""
     many = target.measured.value.shape[0] >= MANY
     effort = FIELDS if target.forward.problem.expensive else CURVES
     if many:
         effort = effort._replace(groups=2)
-    setup, state = _begin(target, laws, stored, prior, jr.key(seed), effort, ranges)
+    setup, state = _begin(target, laws, stored, prior, jr.key(seed), effort, tables)
     mesh = Mesh(np.array(jax.devices()[:1]), (AXIS,))
     warm_up = Program(learn, setup, mesh, (STATE, SAME), (STATE, SAME))
     keep = Program(sample, setup, mesh, (STATE, SAME, SAME, SAME), (STATE, DRAWS, SAME))
@@ -104,7 +103,7 @@ def _begin(
     prior: Independent,
     key: Array,
     effort: Effort,
-    ranges: Mapping[str, Range],
+    tables: SolverLaws,
 ) -> tuple[Setup, State]:
     """Chains from the wide prior, each system with a stored draw of its own."""
     population = Empirical(stored, prior)
@@ -118,11 +117,11 @@ def _begin(
     chains = Chains(theta, **given)
     # Where there is no population, fresh members are those of the prior only if it is normal.
     fresh = () if stored.center is None and any(prior.log_densities) else (MultiTry(tries=effort.fresh),)
-    mala, stored_draw = Mala(SystemBlocks(), step_size=1.0), StoredDraw(3 if stored.law else 15)
+    mala, stored_draw = Mala(SystemBlocks(), step_size=1.0), StoredDraw(3, 0.5) if stored.law else StoredDraw(15)
     sweep = (Resample(FIRST_TEMPERATURE), mala, stored_draw, DifferentialEvolution(), *fresh)
     settings = make_settings({"chains": shape[0] * shape[1], "groups": shape[0]})
     setup = Setup(target, target, population, {}, None, None, sweep, settings, dict(laws), law_axes=2)
-    state = State(jr.split(key_chains, shape[0]), chains, {}, begin({}), begin(None), (), dict(ranges))
+    state = State(jr.split(key_chains, shape[0]), chains, {}, begin({}), begin(None), (), dict(tables))
     chains = jax.jit(lambda state: setup.posterior(laws, state).refresh(state.chains))(state)
     return setup, state._replace(chains=chains, tuning=init_all(sweep, chains))
 

@@ -16,12 +16,14 @@ from ..equations import Equation, align_data, bind_inputs
 from ..forward import likelihood
 from ..population import Independent, PopulationDraws, alone
 from ..show import Forecast
+from ._extrapolation import Joint, remarks_on, survey
 from ._fleet import Fleet, not_stated, summary_of
-from ._forecast import LawsAt, beyond_support, forecast_view, grid_for, pushed, save_predictions
+from ._forecast import forecast_view, grid_for, pushed, save_predictions
 from ._infer import infer
 
 NAMED = 2.6  # a parameter is named whose best fit is so many times as far off as members' usually are
 RHAT_WORTH_A_WORD = 1.1
+FEW = 20  # stored draws that a posterior takes at least
 TOLD = 20
 
 
@@ -32,10 +34,10 @@ def new_systems(fleet: Fleet, table: object, until: float | None, seed: int = 0,
     problem = bind_inputs(problem, data)
     stored, prior = fleet.stored(data), alone(fleet.problem.parameters)
     target, (laws, _) = likelihood(problem, data), fleet.laws()
-    draws = infer(target, laws, stored, prior, seed, fleet.ranges)
+    draws = infer(target, laws, stored, prior, seed, fleet.stored_tables)
     reference = stored if fleet.hierarchical else _as_population(prior, stored, len(data.systems))
     last, draw = jnp.asarray(draws.theta[-1], float), jnp.asarray(draws.which[-1])
-    found = membership(target, target.model(laws), reference, last, seed, draw, fleet.ranges)
+    found = membership(target, target.model(laws), reference, last, seed, draw, fleet.stored_tables)
     if not fleet.hierarchical:  # nothing conflicts with a population that there is not
         found = found._replace(conflict_p=np.full_like(found.conflict_p, np.nan))
     log_sigma = None
@@ -103,9 +105,9 @@ class Newcomers:
     def _prior_which(self) -> np.ndarray:
         return np.arange(self.stored.count) if self.stored.count > 1 else np.zeros(1000, int)
 
-    def _laws(self, which: np.ndarray) -> LawsAt:
-        """At some of these stored draws (draw, system)."""
-        return lambda some: self.fleet.laws(self.fleet.stored_draws[which[some]])
+    def _joint(self, theta: np.ndarray, which: np.ndarray, sizes: np.ndarray | None) -> Joint:
+        """Draws that belong together; `which` are the stored draws that each goes with, (draw, system)."""
+        return Joint(theta, lambda some: self.fleet.stored_laws(which[some]), sizes)
 
     @cached_property
     def parameters(self) -> pd.DataFrame:
@@ -118,7 +120,7 @@ class Newcomers:
 
     def predict(self, times: object = None) -> pd.DataFrame:
         """Quantities and measurements of each new system, its own data counted; on the grid, or at `times`."""
-        return self._pushed(self.theta, self.which, self.log_sigma, times)
+        return self._pushed(self._joint(self.theta, self.which, self.log_sigma), times)
 
     def before(self, times: object = None) -> pd.DataFrame:
         """What the population alone predicts."""
@@ -127,16 +129,16 @@ class Newcomers:
             inferred = np.asarray(self.stored.log_sigma)[self._prior_which, None]
             sizes = np.where(np.isfinite(self.log_sigma[:1]), inferred, np.nan)
         which = np.repeat(self._prior_which[:, None], len(self.data.systems), axis=1)
-        return self._pushed(self.prior_draws, which, sizes, times)
+        return self._pushed(self._joint(self.prior_draws, which, sizes), times)
 
-    def _pushed(self, theta: np.ndarray, which: np.ndarray, sizes: np.ndarray | None, times: object) -> pd.DataFrame:
+    def _pushed(self, drawn: Joint, times: object) -> pd.DataFrame:
         problem, places = grid_for(self.problem, times, None)
-        return pushed(self.fleet, problem, self.data, places, theta, self._laws(which), sizes)
+        return pushed(self.fleet, problem, self.data, places, drawn, survey(self.fleet, problem, self.data, drawn))
 
     @cached_property
     def notes(self) -> list[str]:
         """What to know before relying on this."""
-        said = list(self.fleet.notes)
+        said = [*self.fleet.notes, *self.fleet.left_out]
         if not self.fleet.hierarchical:
             said.append("the fit inferred no population (hierarchy=False): newcomers are judged by the prior alone")
         known = [name for name in self.data.systems if name in self.fleet.data.systems]
@@ -147,8 +149,24 @@ class Newcomers:
         if apart.size:
             some = ", ".join(self.data.systems[k] for k in apart[:3]) + (" ..." if apart.size > 3 else "")
             said.append(f"chains of {some} do not agree well (R-hat {self.rhat.max():.3g}): take intervals with care")
-        said += beyond_support(self.fleet, self.problem, self.data, self._laws(self.which), self.theta)
+        said += self._few()
+        drawn = self._joint(self.theta, self.which, self.log_sigma)
+        said += remarks_on(survey(self.fleet, self.problem, self.data, drawn), self.fleet, self.data)
         return said + [note for note in self.data.notes if note not in said]
+
+    def _few(self) -> list[str]:
+        """Of systems whose data only few stored draws of population and law can explain."""
+        if self.stored.count < 10 * FEW:
+            return []
+        share = np.stack([np.bincount(which, minlength=self.stored.count) for which in self.which.T]) / len(self.which)
+        left = 1 / np.sum(share**2, axis=1)
+        few = np.flatnonzero(left < FEW)
+        some = ", ".join(self.data.systems[k] for k in few[:3]) + (" ..." if few.size > 3 else "")
+        said = (
+            f"data of {some} single out {left.min():.0f} of {self.stored.count} draws of population and law: they say more of these "
+            "than the fleet does; intervals are too narrow; fit again with these data in the table"
+        )
+        return [said] if few.size else []
 
     @cached_property
     def verdicts(self) -> list[str]:
