@@ -101,6 +101,10 @@ class AbstractLaw(SolverLaw):
         """How large a law must be to matter."""
         return 1.0
 
+    def named(self, range_: PyTree) -> dict[str, Float[Array, "*chain"]]:
+        """Numbers of the law that mean something by themselves, in physical units, by name: none, by default."""
+        return {}
+
     @property
     def weights(self) -> PyTree[Array]:
         """What learning moves; a PyTree without leaves, as by default, where the law is given."""
