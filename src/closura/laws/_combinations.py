@@ -1,5 +1,6 @@
 """Which ways to state a sampled law go together; what is not in these tables is refused with a sentence."""
 
+import math
 from collections.abc import Collection
 
 FLAGS = ("odd", "even", "zero_at_origin", "positive", "increasing", "decreasing", "convex", "concave", "dissipative")
@@ -58,6 +59,8 @@ def check_contradictions(stated: Collection[str]) -> None:
 def check_place(name: str, place: float, stated: Collection[str], reference: float | None) -> None:
     """Raise where a law cannot have its kink or jump there."""
     word = f"Law: {name}={place}"
+    if not math.isfinite(place):
+        raise ValueError(f"{word} must be a finite number, the input at which it is")
     held = [flag for flag in ("odd", "even", "dissipative") if flag in stated]
     integrated = [flag for flag in ("increasing", "decreasing") if flag in stated]
     held += ["zero_at_origin"] if integrated and "zero_at_origin" in stated else []

@@ -10,7 +10,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from ..parameters import Parameter, Parameters, Prior
+from ..parameters import Column, Parameter, Parameters, Prior, Signal
 
 Stated = tuple[tuple[str, Parameter | Prior | float], ...]
 
@@ -22,7 +22,8 @@ class KnownForm:
     function: Callable[..., ArrayLike]
     stated: Stated
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
+        """Raise what can be told without a call."""
         if not callable(self.function):
             raise TypeError(f"Law: around={self.function!r} must be a function, as in around=lambda v, p: p.c * v**3")
         if not any(isinstance(kind, Parameter | Prior) for _, kind in self.stated):
@@ -30,9 +31,11 @@ class KnownForm:
                 "Law: around needs parameters that are inferred, as in parameters={'c': cl.Positive(0.5)}; "
                 "with a plain number in its place a parameter is fixed, but not all of them can be"
             )
-        at_guess = np.asarray(self.at(jnp.asarray(self.guess, float), jnp.asarray(1.0)))
-        if at_guess.shape:
-            raise ValueError(f"Law: around gives {at_guess.shape} numbers for one input and must give one")
+        signals = [name for name, kind in self.stated if isinstance(kind, Column | Signal)]
+        if signals:
+            raise ValueError(
+                f"Law: a form has parameters and numbers, and {signals[0]!r} is neither; pass it to the law"
+            )
 
     @functools.cached_property
     def parameters(self) -> Parameters:
@@ -49,7 +52,12 @@ class KnownForm:
         return jnp.asarray(self.guess, float) + jnp.asarray(sd, float) * standard
 
     def at(self, theta: Float[Array, " parameter"], x: Float[Array, ""]) -> Float[Array, ""]:
-        return jnp.asarray(self.function(x, self.parameters.constrain(theta, 0)), float)
+        value = jnp.asarray(self.function(x, self.parameters.constrain(theta, 0)), float)
+        if value.shape:
+            raise ValueError(
+                f"Law: around gives an array of shape {value.shape} for one input; it must give one number"
+            )
+        return value
 
     def log_prior(self, standard: Float[Array, " parameter"]) -> Float[Array, ""]:
         """What the priors of the parameters have beside the standard normal of `standard`."""

@@ -104,7 +104,8 @@ class Law(LawSpec):
 
     def _check_sharp(self) -> None:
         object.__setattr__(self, "parameters", tuple(dict(self.parameters).items()))
-        stated = [name for name in STATED if getattr(self, name) not in (False, None, ())]
+        values = {name: getattr(self, name) for name in STATED}
+        stated = [name for name, value in values.items() if not (value is None or value is False or value == ())]
         check_contradictions(stated)
         for name, place in (("kink", self.kink), ("jump", self.jump)):
             if place is not None:
@@ -112,10 +113,8 @@ class Law(LawSpec):
                 check_place(name, float(place), stated, self.reference)
         if self.parameters and self.around is None:
             raise ValueError("Law: parameters are those of a form; give it, as in around=lambda v, p: p.c * v**3")
-        if self.form is not None and self.zero_at_origin and np.any(self.form.value_and_shapes(np.zeros(1))[0]):
-            raise ValueError(
-                "Law: zero_at_origin, but the form is not zero there; change the form, or drop zero_at_origin"
-            )
+        if self.form is not None:
+            self.form.check()
 
     def _check_points(self) -> None:
         for x, value in self.points:
@@ -208,6 +207,8 @@ class Law(LawSpec):
             through[z] = raw + math.log(-math.expm1(-raw)) if self.positive or factored else raw
         if self.form is None:
             return self.smooth(through)
+        if self.zero_at_origin and np.any(self.form.value_and_shapes(np.zeros(1))[0]):
+            raise ValueError("Law: zero_at_origin, and the form is not zero there; change it, or drop zero_at_origin")
         return Stationary(self.parity, through, self.form.value_and_shapes(center + scale * PLACES[0])[1])
 
     @property

@@ -14,7 +14,7 @@ import numpy as np
 
 from ._basis import Values, whitening
 
-LENGTH = 0.5  # over which a correction changes, in units of the input: a quarter of the range
+LENGTH = 0.7  # over which a correction changes, in units of the input: a third of the range
 AMPLITUDE = 0.5  # sd of the half-normal prior of s, in units of the law
 PLACES = np.polynomial.legendre.leggauss(64)
 
