@@ -105,4 +105,6 @@ def _largest_change(posterior: Posterior, weights: Mapping[str, Array], step: np
         nodes = np.asarray(posterior.ranges[name].nodes[:, 0], float)
         inside = slice(len(nodes) // 8, -(len(nodes) // 8))
         largest = max(largest, np.abs(nodes[inside] @ part[-nodes.shape[1] :]).max())
+        # Of coordinates before g's the law need not be linear: an sd of their prior is far enough.
+        largest = max(largest, LONGEST * np.abs(part[: -nodes.shape[1]]).max(initial=0.0))
     return float(largest)
