@@ -14,6 +14,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
+import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
@@ -54,6 +55,11 @@ class LawSpec(abc.ABC):
     @property
     def per_chain(self) -> bool:
         return False
+
+    @property
+    def sharp(self) -> tuple[float, ...]:
+        """At which inputs it may bend or jump as sharply as it likes: nowhere, by default."""
+        return ()
 
     def frame(self, range_: Range, scaling: Scaling) -> PyTree:
         """What laws are prepared with, for calls within a range: the range itself, by default."""
@@ -100,6 +106,10 @@ class AbstractLaw(SolverLaw):
     def unit(self, range_: PyTree) -> float:
         """How large a law must be to matter."""
         return 1.0
+
+    def node_places(self, range_: PyTree) -> Float[np.ndarray, " node"] | None:
+        """Where a law of one input has nodes, if it is known by those alone; None by default."""
+        return None
 
     def named(self, range_: PyTree) -> dict[str, Float[Array, "*chain"]]:
         """Numbers of the law that mean something by themselves, in physical units, by name: none, by default."""

@@ -168,6 +168,10 @@ class Law(LawSpec):
         return None if self.around is None else KnownForm(self.around, tuple(dict(self.parameters).items()))
 
     @property
+    def sharp(self) -> tuple[float, ...]:
+        return tuple(place for place in (self.kink, self.jump) if place is not None)
+
+    @property
     def split(self) -> float | None:
         """Where the table has two sides: at a kink; at a jump of a law that is integrated, whose gradient jumps too."""
         return self.jump if self.kink is None and self.integrations else self.kink
@@ -325,6 +329,9 @@ class SmoothLaw(AbstractLaw):
         low, high = ((end[0] - spec.jump) / scale for end in (frame.low, frame.high))
         given = (0.0,) if spec.structure.shifted else tuple(x for x, _ in spec.points)
         return Step(**free, scale=scale, low=low, high=high, at=spec.jump, anchor=(*given, spec.jump)[0])
+
+    def node_places(self, range_: PyTree) -> Float[np.ndarray, " node"]:
+        return np.asarray(range_.axis.points(), float)
 
     def named(self, range_: PyTree) -> dict[str, Float[Array, "*chain"]]:
         _, step, form, _ = self._parts()
