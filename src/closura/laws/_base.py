@@ -57,6 +57,12 @@ class LawSpec(abc.ABC):
         return False
 
     @property
+    def in_words(self) -> bool:
+        """Can all that it states be written as numbers and words? Where it holds a function it cannot: reading a run needs the
+        problem then. By default, where the law is learned."""
+        return self.trainable
+
+    @property
     def sharp(self) -> tuple[float, ...]:
         """At which inputs it may bend or jump as sharply as it likes: nowhere, by default."""
         return ()

@@ -168,6 +168,10 @@ class Law(LawSpec):
         return None if self.around is None else KnownForm(self.around, tuple(dict(self.parameters).items()))
 
     @property
+    def in_words(self) -> bool:
+        return self.around is None
+
+    @property
     def sharp(self) -> tuple[float, ...]:
         return tuple(place for place in (self.kink, self.jump) if place is not None)
 

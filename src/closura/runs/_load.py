@@ -1,7 +1,7 @@
 """A fitted fleet and its laws, back from a run folder.
 
 Of laws the weights are in closure.eqx, all else in closure.json; no code of the problem is needed to read them. Of laws that
-were given the code is: only the constants of each draw are stored, after the weights.
+were given, or have a given form, the code is: only the numbers of each draw are stored, after the weights.
 """
 
 import dataclasses
@@ -102,8 +102,8 @@ def _same_laws(folder: Path, problem: Equation) -> dict[str, FittedLaw]:
 def write_laws(result: Result, folder: Path) -> None:
     laws = result.closures
     arrays = [
-        {n: _arrays(law.law, law.frame) for n, law in laws.items() if law.learned is learned}
-        for learned in (True, False)
+        {n: _arrays(law.law, law.frame) for n, law in laws.items() if law.law.spec.in_words is in_words}
+        for in_words in (True, False)
     ]
     eqx.tree_serialise_leaves(folder / WEIGHTS, arrays)
     facts = {"problem": result.problem.name, "converged": result.converged, "equation": result.problem.fingerprint()}
@@ -112,7 +112,7 @@ def write_laws(result: Result, folder: Path) -> None:
 
 
 def _facts(law: FittedLaw) -> dict[str, object]:
-    spec = dataclasses.asdict(law.law.spec) if law.learned else None
+    spec = dataclasses.asdict(law.law.spec) if law.law.spec.in_words else None
     kind = type(law.law.spec).__name__ if law.learned else None
     support = None
     if law.support is not None:
@@ -144,7 +144,8 @@ def read_laws(
         facts = json.loads((folder / FACTS).read_text("utf-8"))
         stored: dict[str, dict[str, Any]] = facts["closures"]
         # Version 0.1 knew one kind.
-        learned = {n: KINDS[a.get("kind", "MLP")](**a["spec"]) for n, a in stored.items() if a["spec"] is not None}
+        specs = {name: about["spec"] for name, about in stored.items() if about["spec"] is not None}
+        learned = {n: KINDS[stored[n].get("kind", "MLP")](**_with_tuples(spec)) for n, spec in specs.items()}
         known = {name: spec for name, spec in (given or {}).items() if _was_given(spec, stored.get(name))}
         blank = [{n: _blank(spec, stored[n]) for n, spec in specs.items()} for specs in (learned, known)]
         like = jax.tree.map(np.asarray, [{n: _arrays(*law) for n, law in laws.items()} for laws in blank])
@@ -159,11 +160,24 @@ def read_laws(
     return {name: found[name] for name in stored if name in found}, facts
 
 
+def _with_tuples(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """What a law states, as it was before JSON made lists of tuples."""
+
+    def one(value: Any) -> Any:
+        return tuple(map(one, value)) if isinstance(value, list) else value
+
+    return {name: one(value) for name, value in spec.items()}
+
+
 def export_from(folder: str | Path, path: str | Path, name: str | None = None, *, overwrite: bool = False) -> Path:
     """Like `Result.export_closure`, of a run that is in a folder."""
     laws, facts = read_laws(folder)
     if name in facts["closures"] and name not in laws:
-        raise was_given(name)
+        if facts["closures"][name].get("kind") is None:
+            raise was_given(name)
+        raise LawError(
+            f"only its problem knows the form of closure {name!r}: load the run with it, cl.load(folder, problem)"
+        )
     law = choose(laws, name)
 
     def table() -> pd.DataFrame:
@@ -190,7 +204,7 @@ def _arrays(law: AbstractLaw, frame: PyTree) -> PyTree:
 
 def _was_given(spec: LawSpec, about: dict[str, Any] | None) -> bool:
     """Whether a law was given in the way that `spec` says."""
-    if about is None or about["spec"] is not None or spec.trainable:
+    if about is None or about["spec"] is not None or spec.in_words or spec.trainable is (about.get("kind") is None):
         return False
     return spec.per_chain is (about.get("draws") is not None)
 
