@@ -38,7 +38,7 @@ WIDE, LINKED = (3.0, 3.0, 3.0), (2.0, 2.0, 2.0)
 LOG_SIZE = (0.0, 2.0)
 NEARLY = 1e-3  # of its largest value: how well a law must be met when its table changes
 # Of a jump: median of its width in units of the input, sd of its log.
-WIDTH = (0.05, 1.5)
+WIDTH = (0.05, 1.0)
 
 
 @dataclasses.dataclass(frozen=True)
