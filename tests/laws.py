@@ -33,6 +33,19 @@ def random_law(*, seed=0, size=1.0, inputs=1, **options) -> NetworkLaw:
     return law.with_weights(unflatten(flat + size * np.random.default_rng(seed).normal(size=flat.size)))
 
 
+# Of sampled laws: where a table is, and its units.
+RANGE = Range(jnp.array([-3.0]), jnp.array([5.0]))
+SCALING = Scaling(jnp.array([1.0]), jnp.array([2.0]), jnp.asarray(4.0))
+
+
+def drawn(spec, frame, seed, log_size=0.5):
+    """A law of the prior."""
+    precision, mean = frame.prior(jnp.asarray(log_size))
+    normal = np.random.default_rng(seed).normal(size=precision.shape)
+    law = spec.build(jr.key(0), SCALING)
+    return law.with_weights(mean + normal / jnp.sqrt(precision))
+
+
 def span(low, high, inputs=1) -> Range:
     return Range(jnp.full(inputs, low, float), jnp.full(inputs, high, float))
 

@@ -6,13 +6,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from laws import RANGE, SCALING, drawn
 
 from closura.laws import Law, Range, Scaling
 from closura.laws._basis import Smooth, covariance, make_frame
 from closura.laws._table import Axis
 
-RANGE = Range(jnp.array([-3.0]), jnp.array([5.0]))
-SCALING = Scaling(jnp.array([1.0]), jnp.array([2.0]), jnp.asarray(4.0))
 STRUCTURES = [
     {},
     {"odd": True},
@@ -36,15 +35,27 @@ STRUCTURES = [
     {"at": {1.5: 2.0}, "positive": True},
     {"at": {1.0: 2.0}, "odd": True},
     {"at": {1.0: 2.0}, "dissipative": True},
+    {"kink": 0.7},
+    {"kink": 0.0, "odd": True},
+    {"kink": 0.0, "even": True},
+    {"kink": 0.7, "zero_at_origin": True},
+    {"kink": 0.7, "positive": True},
+    {"kink": 0.7, "increasing": True},
+    {"kink": 0.0, "increasing": True, "dissipative": True},
+    {"kink": 0.0, "dissipative": True},
+    {"kink": 0.0, "dissipative": True, "odd": True},
+    {"kink": 0.7, "at": {0.0: 1.0, 2.0: 3.0}},
+    {"jump": 0.7},
+    {"jump": 0.0, "odd": True},
+    {"jump": 0.7, "zero_at_origin": True},
+    {"jump": 0.7, "positive": True},
+    {"jump": 0.7, "increasing": True},
+    {"jump": 0.7, "decreasing": True},
+    {"jump": 0.0, "increasing": True, "odd": True},
+    {"jump": 0.0, "increasing": True, "dissipative": True},
+    {"jump": 0.7, "at": {2.0: 3.0}},
+    {"jump": 0.7, "at": {2.0: 3.0}, "positive": True},
 ]
-
-
-def drawn(spec, frame, seed, log_size=0.5):
-    """A law of the prior."""
-    precision, mean = frame.prior(jnp.asarray(log_size))
-    normal = np.random.default_rng(seed).normal(size=precision.shape)
-    law = spec.build(jax.random.key(0), SCALING)
-    return law.with_weights(mean + normal / jnp.sqrt(precision))
 
 
 @pytest.mark.parametrize("order", [1, 2, 3])
@@ -118,6 +129,8 @@ def test_structure_holds_in_every_draw(structure):
             "concave": np.all(np.diff(np.asarray(view(even)), 2) <= 4 * rounding),
             "dissipative": np.all(x * f >= 0),
             "at": all(np.isclose(float(law.prepare(frame)(at)), to, rtol=1e-5) for at, to in spec.at),
+            "kink": spec.kink is None or np.ptp(np.asarray(view(spec.kink + jnp.array([-1e-6, 1e-6])))) < 10 * rounding,
+            "jump": spec.jump is None or np.all(np.isfinite(f)),
         }
         assert all(holds[name] for name in structure), {name: holds[name] for name in structure}
 
@@ -148,7 +161,10 @@ def test_the_prior_does_not_depend_on_the_table(float64):
     np.testing.assert_allclose(short, long, rtol=0.01)
 
 
-@pytest.mark.parametrize("structure", [{}, {"positive": True}, {"increasing": True}, {"even": True}], ids=str)
+SHARP = [{"kink": 0.7}, {"kink": 0.7, "increasing": True}, {"kink": 0.0, "dissipative": True}, {"jump": 0.7}]
+
+
+@pytest.mark.parametrize("structure", [{}, {"positive": True}, {"increasing": True}, {"even": True}, *SHARP], ids=str)
 def test_a_law_stays_what_it_is_on_a_longer_table(structure):
     spec = Law(**structure)
     short, long = (spec.frame(Range(reach * RANGE.low, reach * RANGE.high), SCALING) for reach in (1.0, 1.3))
@@ -171,6 +187,18 @@ def test_a_law_stays_what_it_is_on_a_longer_table(structure):
         ({"inputs": 3}, "cl.MLP"),
         ({"nodes": 10}, "odd"),
         ({"unit": 0.0}, "positive number"),
+        ({"kink": 0.0, "jump": 0.0}, "leave kink out"),
+        ({"kink": 1.0, "odd": True}, "at 0.0 only"),
+        ({"kink": 1.0, "convex": True}, "not there yet"),
+        ({"kink": 1.0, "reference": 2.0}, "drop reference"),
+        ({"jump": 0.0, "even": True}, "use kink=0.0"),
+        ({"jump": 0.0, "concave": True}, "no jumps"),
+        ({"jump": 0.0, "dissipative": True}, "with increasing only"),
+        ({"jump": 1.0, "at": {2.0: 3.0, 4.0: 5.0}}, "one point"),
+        ({"jump": 1.0, "increasing": True, "zero_at_origin": True}, "at 0.0 only"),
+        ({"jump": 1.0, "increasing": True, "at": {2.0: 3.0}}, "can be given there only"),
+        ({"jump": float("nan")}, "finite"),
+        ({"parameters": {"c": 1.0}}, "those of a form"),
     ],
     ids=str,
 )

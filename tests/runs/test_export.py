@@ -15,7 +15,7 @@ from laws import law_of, visits
 import closura as cl
 from closura.cli import _main
 from closura.equations import unit_scaling
-from closura.laws import FittedLaw, Known, KnownLaw, LawError, build, support_of
+from closura.laws import FittedLaw, Known, KnownLaw, LawError, Range, build, support_of
 from closura.posterior import closure_view
 from closura.runs import export_from, save
 from closura.runs._load import read_laws
@@ -105,6 +105,30 @@ def test_a_folder_holds_the_constants_of_every_draw(result, tmp_path):
         assert list(read_laws(tmp_path / "run", {"own": other})[0]) == ["damping"]
     with pytest.raises(LawError, match=r"closure 'own' was given \(Known\)"):
         result.export_closure(tmp_path / "own.py", "own")
+
+
+def test_a_folder_holds_sharp_laws_and_forms(result, tmp_path):
+    """Of a law about a form the form is the problem's."""
+    stated = {"around": lambda v, p: p.c * v, "parameters": {"c": cl.Positive(0.5)}}
+    specs, seen, laws = {"kinked": cl.Law(kink=0.3), "formed": cl.Law(**stated)}, visits(1), {}
+    for name, spec in specs.items():
+        law = build({name: spec}, jax.random.key(0), {name: unit_scaling(1)}, (6,))[name]
+        weights = np.random.default_rng(0).normal(size=law.weights.shape).astype(np.float32)
+        frame = spec.frame(Range(jnp.array([-2.0]), jnp.array([3.0])), unit_scaling(1))
+        laws[name] = FittedLaw(name, law.with_weights(jnp.asarray(weights)), ("v",), support_of(seen), frame)
+    parts = {**result.view_parts, "closures": [closure_view(law, seen, None) for law in laws.values()]}
+    result = dataclasses.replace(result, closures=laws, visited=dict.fromkeys(laws, seen), view_parts=parts)
+    save(result, tmp_path / "run")
+    assert list(cl.load_closures(tmp_path / "run")) == ["kinked"]
+    stored, _ = read_laws(tmp_path / "run", specs)
+    x = np.linspace(-1.0, 2.0, 5)
+    for name, law in laws.items():
+        assert len(np.unique(law.draws(1.0))) == 6
+        np.testing.assert_array_equal(stored[name].draws(x), law.draws(x))
+    for other in (cl.Known(lambda v: v), cl.MLP(), cl.Law()):
+        assert list(read_laws(tmp_path / "run", {"formed": other})[0]) == ["kinked"]
+    with pytest.raises(LawError, match="only its problem knows the form"):
+        export_from(tmp_path / "run", tmp_path / "formed.py", "formed")
 
 
 def test_command_line(result, tmp_path, monkeypatch, capsys):

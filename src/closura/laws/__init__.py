@@ -27,6 +27,7 @@ from ._fitted import (
 )
 from ._known import Known as Known, KnownLaw as KnownLaw
 from ._mlp import MLP as MLP, NetworkLaw as NetworkLaw
+from ._resolution import unresolved as unresolved
 from ._smooth import Law as Law, SmoothLaw as SmoothLaw
 from ._stored import StoredLaw as StoredLaw
 from ._structure import Structure as Structure

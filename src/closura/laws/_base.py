@@ -70,6 +70,17 @@ class LawSpec(abc.ABC):
         """What the law promises, in words."""
         return self.structure.promised
 
+    @property
+    def in_words(self) -> bool:
+        """Can all that it states be written as numbers and words? Where it holds a function it cannot: reading a run needs the
+        problem then. By default, where the law is learned."""
+        return self.trainable
+
+    @property
+    def sharp(self) -> tuple[float, ...]:
+        """At which inputs it may bend or jump as sharply as it likes: nowhere, by default."""
+        return ()
+
     def frame(self, range_: Range, scaling: Scaling) -> PyTree:
         """What laws are prepared with, for calls within a range: the range itself, by default."""
         return range_
@@ -142,6 +153,14 @@ class AbstractLaw(SolverLaw):
     @property
     def unknowns(self) -> dict[str, np.ndarray]:
         """What chains hold of a sampled law, by name, with their axes in front; nothing, by default."""
+        return {}
+
+    def node_places(self, range_: PyTree) -> Float[np.ndarray, " node"] | None:
+        """Where a law of one input has nodes, if it is known by those alone; None by default."""
+        return None
+
+    def named(self, range_: PyTree) -> dict[str, Float[Array, "*chain"]]:
+        """Numbers of the law that mean something by themselves, in physical units, by name: none, by default."""
         return {}
 
     @property

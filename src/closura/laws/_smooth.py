@@ -7,8 +7,9 @@ further, a longer table has other coordinates of the same prior.
 """
 
 import dataclasses
+import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import ClassVar
 
 import equinox as eqx
@@ -19,10 +20,16 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
+from ..parameters import Parameter, Prior
 from ._base import AbstractLaw, LawError, LawSpec, Range, Scaling, SolverLaw
-from ._basis import Frame, Smooth, make_frame, rows
+from ._basis import Frame, Functions, Smooth, between, ends, make_frame
+from ._beside import Beside, Form, Step
+from ._cells import cubics, integrated
+from ._combinations import STATED, check_contradictions, check_place
 from ._continuation import longer
+from ._form import KnownForm, Stated
 from ._mlp import MLP
+from ._stationary import AMPLITUDE, PLACES, Stationary
 from ._structure import FLAGS, Structure
 from ._table import Axis, Curve, TabulatedLaw
 
@@ -33,22 +40,8 @@ ORDER = 3
 WIDE, LINKED = (3.0, 3.0, 3.0), (2.0, 2.0, 2.0)
 LOG_SIZE = (0.0, 2.0)
 NEARLY = 1e-3  # of its largest value: how well a law must be met when its table changes
-# Beside those of every law (see `_structure`): which exclude each other, and why.
-CONTRADICTIONS = (
-    ("increasing", "decreasing", "no law grows and falls"),
-    ("convex", "concave", "only straight lines are both"),
-    ("increasing", "convex", "both at once are not there yet; choose the one you are surer of"),
-    ("increasing", "concave", "both at once are not there yet; choose the one you are surer of"),
-    ("decreasing", "convex", "both at once are not there yet; choose the one you are surer of"),
-    ("decreasing", "concave", "both at once are not there yet; choose the one you are surer of"),
-    ("decreasing", "dissipative", "a dissipative law grows through the origin"),
-    ("dissipative", "convex", "both at once are not there yet; choose the one you are surer of"),
-    ("dissipative", "concave", "both at once are not there yet; choose the one you are surer of"),
-    ("even", "decreasing", "an even law grows where its mirror image falls"),
-    ("odd", "convex", "an odd law bends both ways"),
-    ("odd", "concave", "an odd law bends both ways"),
-    ("positive", "concave", "a concave law falls below zero somewhere"),
-)
+# Of a jump: median of its width in units of the input, sd of its log.
+WIDTH = (0.05, 1.0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,10 +54,20 @@ class Law(LawSpec):
     - `positive`: f > 0;  `increasing`, `decreasing`, `convex`, `concave`
     - `dissipative`: x f(x) >= 0 (a damper never drives)
 
+    Sharp places, each side smooth on its own: `kink=x0`, where the gradient may jump; `jump=x0`, where the value may, rounded
+    over a width that is inferred.
+
     The prior is wide: a parabola, and on it a random function whose third derivative is white noise, of a size that is
     inferred. Its units are taken from the equation; `unit` (how large the law is, roughly), `scale` (over which distance
     of its input it changes) and `reference` (where the parabola is stated) say better. `network` is what takes its place where
     a law must be a network (surrogates, the published method); by default one of the same structure.
+
+    Where its form is known, f(x) = form(x, p) + correction:
+
+        cl.Law(around=lambda v, p: p.c * v**p.m, parameters={"c": cl.Positive(0.5), "m": cl.Real(1.0)})
+
+    `parameters` are stated as those of an equation and inferred by name. The correction is a random function about zero, of
+    a size that is inferred and most likely nothing, orthogonal over the range of the input to what the parameters can do.
     """
 
     inputs: int = 1
@@ -83,6 +86,10 @@ class Law(LawSpec):
     reference: float | None = None
     nodes: int = NODES
     network: MLP | None = None
+    kink: float | None = None
+    jump: float | None = None
+    around: Callable[..., ArrayLike] | None = None
+    parameters: Mapping[str, Parameter | Prior | float] | Stated = ()
 
     trainable: ClassVar[bool] = True
 
@@ -97,10 +104,22 @@ class Law(LawSpec):
             if value is not None and not (math.isfinite(value) and value > 0):
                 raise ValueError(f"Law: {name}={value} must be a positive number")
         self.structure.check()
-        for one, other, why in CONTRADICTIONS:
-            if getattr(self, one) and getattr(self, other):
-                raise ValueError(f"{one} and {other} contradict each other; choose one: {why}")
+        self._check_sharp()
         self._check_points()
+
+    def _check_sharp(self) -> None:
+        object.__setattr__(self, "parameters", tuple(dict(self.parameters).items()))
+        values = {name: getattr(self, name) for name in STATED}
+        stated = [name for name, value in values.items() if not (value is None or value is False or value == ())]
+        check_contradictions(stated)
+        for name, place in (("kink", self.kink), ("jump", self.jump)):
+            if place is not None:
+                object.__setattr__(self, name, float(place))
+                check_place(name, float(place), stated, self.reference)
+        if self.parameters and self.around is None:
+            raise ValueError("Law: parameters are those of a form; give it, as in around=lambda v, p: p.c * v**3")
+        if self.form is not None:
+            self.form.check()
 
     def _check_points(self) -> None:
         for x, value in self.points:
@@ -116,6 +135,12 @@ class Law(LawSpec):
                 raise ValueError(f"Law: the symmetry says what the law is at {x}; give points with a positive input")
         if self.integrations and len(self.at) + self.structure.shifted + self.odd > 1:
             raise ValueError("Law: with increasing, decreasing, convex or concave one point can be given at most")
+        if self.jump is not None and len(self.at) + (self.structure.shifted or self.odd) > 1:
+            raise ValueError("Law: with a jump one point can be given at most, the origin of an odd law included")
+        if self.split is not None and self.integrations and self.at and self.points[0][0] != self.split:
+            raise ValueError(
+                f"Law: where it grows or falls everywhere, a law with a sharp place can be given there only: {self.split}"
+            )
 
     @property
     def points(self) -> tuple[tuple[float, float], ...]:
@@ -133,7 +158,8 @@ class Law(LawSpec):
     def as_network(self) -> MLP:
         if self.network is not None:
             return self.network
-        more = [flag for flag in ("decreasing", "convex", "concave", "at") if getattr(self, flag)]
+        more = [flag for flag in ("decreasing", "convex", "concave", "at", "around") if getattr(self, flag)]
+        more += [flag for flag in ("kink", "jump") if getattr(self, flag) is not None]
         if more:
             raise LawError(
                 f"a network cannot promise {', '.join(more)}; sample the law (--forward solver --law sampled)"
@@ -157,29 +183,75 @@ class Law(LawSpec):
         free = (not pinned, not self.even)
         return tuple(i for i in range(self.integrations) if free[i])
 
-    def prior(self, scaling: Scaling) -> Smooth:
+    @functools.cached_property
+    def form(self) -> KnownForm | None:
+        """What the law is known to be nearly."""
+        return None if self.around is None else KnownForm(self.around, tuple(dict(self.parameters).items()))
+
+    @property
+    def in_words(self) -> bool:
+        return self.around is None
+
+    @property
+    def sharp(self) -> tuple[float, ...]:
+        return tuple(place for place in (self.kink, self.jump) if place is not None)
+
+    @property
+    def split(self) -> float | None:
+        """Where the table has two sides: at a kink; at a jump of a law that is integrated, whose gradient jumps too."""
+        return self.jump if self.kink is None and self.integrations else self.kink
+
+    @property
+    def step(self) -> tuple[str, ...]:
+        """What is free of a jump."""
+        if self.jump is None:
+            return ()
+        sides = () if self.integrations else ("curvature",) if self.odd else ("gradient", "curvature")
+        return ("height", "width", *sides)
+
+    @property
+    def ahead(self) -> tuple[int, int, int]:
+        """How many coordinates come before those of g: constants of integration, a jump, parameters of a form."""
+        return len(self.levels), len(self.step), 0 if self.form is None else len(self.form.parameters)
+
+    @property
+    def parity(self) -> int:
+        """Of g: +1 even, -1 odd, 0 neither."""
+        return int(self.even or (self.odd and (self.structure.factored or self.integrations == 1))) or -int(self.odd)
+
+    def smooth(self, through: Mapping[float, float]) -> Smooth:
+        """The prior of g, of a law without a known form."""
+        wide = LINKED if self.linked else WIDE
+        joined = ORDER if self.split is None else int(not self.integrations and not self.structure.factored)
+        return Smooth(ORDER - self.integrations, wide[self.integrations :], self.parity, through, joined)
+
+    def prior(self, scaling: Scaling) -> Functions:
         """Of g, in units of the law and its input."""
-        factored, wide = self.structure.factored, LINKED if self.linked else WIDE
-        parity = int(self.even or (self.odd and (factored or self.integrations == 1))) or -int(self.odd)
+        factored, through = self.structure.factored, {}
         given = dict(self.at) | ({0.0: 0.0} if self.structure.shifted and not self.odd else {})
-        through = {}
+        center, scale, output = (float(part.ravel()[0]) for part in scaling)
         for x, value in given.items() if not self.integrations else ():
-            z, raw = (x - float(scaling.center[0])) / float(scaling.scale[0]), value / float(scaling.output)
-            raw = raw / (x / float(scaling.scale[0])) if factored and x else raw
+            z, raw = (x - center) / scale, value / output
+            raw = raw / (x / scale) if factored and x else raw
             through[z] = raw + math.log(-math.expm1(-raw)) if self.positive or factored else raw
-        return Smooth(ORDER - self.integrations, wide[self.integrations :], parity, through)
+        if self.form is None:
+            return self.smooth(through)
+        if self.zero_at_origin and np.any(self.form.value_and_shapes(np.zeros(1))[0]):
+            raise ValueError("Law: zero_at_origin, and the form is not zero there; change it, or drop zero_at_origin")
+        return Stationary(self.parity, through, self.form.value_and_shapes(center + scale * PLACES[0])[1])
 
     @property
     def coordinates(self) -> int:
-        """How many there are, constants of integration included."""
-        even = self.even or (self.odd and (self.structure.factored or self.integrations == 1))
-        orders = range(ORDER - self.integrations)
-        wanted = len(orders)
-        curved = self.nodes - len(orders)
-        if self.structure.symmetric:
-            wanted, curved = sum(i % 2 == (not even) for i in orders), (self.nodes - 1) // 2 - 1
-        through = 0 if self.integrations else len(self.at) + (self.structure.shifted and not self.odd)
-        return len(self.levels) + wanted + curved - through
+        """How many there are, those before g's included."""
+        half, through = (self.nodes - 1) // 2, 0
+        if not self.integrations:
+            through = len(self.at) + (self.structure.shifted and not self.odd)
+        if self.form is not None:
+            of_g = {0: self.nodes, 1: half + 1, -1: half}[self.parity] - len(self.form.parameters)
+        else:
+            smooth = self.smooth({})
+            of_g = len(smooth.powers) + (half - 1 if self.parity else self.nodes - smooth.order)
+        return sum(self.ahead) + of_g - through
 
     @property
     def linked(self) -> bool:
@@ -190,8 +262,15 @@ class Law(LawSpec):
         """The reference, and the units of input and law: as stated, else as found from the equation."""
         origin = self.structure.symmetric or self.zero_at_origin or self.dissipative
         center = 0.0 if origin else self.points[0][0] if self.integrations and self.at else self.reference
+        center = center if self.split is None else self.split
         stated = (center, self.scale, self.unit)
-        return Scaling(*(old if new is None else jnp.full_like(old, new) for old, new in zip(scaling, stated)))
+        found = Scaling(*(old if new is None else jnp.full_like(old, new) for old, new in zip(scaling, stated)))
+        if self.form is None or self.unit is not None:
+            return found
+        # A form tells how large its law is.
+        x = float(found.center[0]) + float(found.scale[0]) * PLACES[0]
+        size = float(np.sqrt(np.mean(self.form.value_and_shapes(x)[0] ** 2)))
+        return found._replace(output=jnp.full_like(found.output, size)) if size > 0 else found
 
     def frame(self, range_: Range, scaling: Scaling) -> Frame:
         """Coordinates on a table that covers a range, and the reference."""
@@ -205,11 +284,26 @@ class Law(LawSpec):
             left = math.ceil((center - low) / step - 1e-9)
         axis = Axis(jnp.asarray(step, float), jnp.asarray(left - center / step, float), self.nodes)
         frame = make_frame(self.prior(scaling), axis, scaling)
-        return frame.with_levels(len(self.levels))
+        return frame.with_levels(sum(self.ahead))
 
     def build(self, key: PRNGKeyArray, scaling: Scaling) -> "SmoothLaw":
-        """A law with all coordinates at zero: none at all, where structure allows it."""
-        return SmoothLaw(self, jnp.zeros(self.coordinates), jnp.asarray(LOG_SIZE[0], float))
+        """A law with all coordinates at zero: none at all, where structure allows it; its form, where that is known."""
+        log_size = LOG_SIZE[0] if self.form is None else 2 * math.log(0.5 * AMPLITUDE)
+        return SmoothLaw(self, jnp.zeros(self.coordinates), jnp.asarray(log_size, float))
+
+    def log_size_prior(self, log_size: Float[Array, "*batch"]) -> Float[Array, "*batch"]:
+        """Log density of log s^2, up to a constant: normal; of a correction that of a half-normal s, most likely zero."""
+        if self.form is None:
+            return -0.5 * ((log_size - LOG_SIZE[0]) / LOG_SIZE[1]) ** 2
+        return 0.5 * log_size - 0.5 * jnp.exp(log_size) / AMPLITUDE**2
+
+    def jumped(self, coordinates: Float[Array, "*batch free"]) -> dict[str, Array]:
+        """What is free of a jump, in units of the law and of its input, from coordinates that are standard normal."""
+        sd = LINKED[0] if self.linked else WIDE[0]
+        values = {name: sd * coordinates[..., i] for i, name in enumerate(self.step)}
+        if self.integrations:
+            values["height"] = (-1.0 if self.decreasing else 1.0) * jax.nn.softplus(values["height"])
+        return values | {"width": WIDTH[0] * jnp.exp(WIDTH[1] * coordinates[..., self.step.index("width")])}
 
 
 class SmoothLaw(AbstractLaw):
@@ -222,15 +316,22 @@ class SmoothLaw(AbstractLaw):
     def __call__(self, *x: ArrayLike) -> Float[Array, ""]:
         raise TypeError("a sampled law is called as prepared for a table: law.prepare(frame)(x)")
 
+    def _parts(self) -> tuple[Array, Array, Array, Array]:
+        """Constants of integration, of a jump, of a form; and coordinates of g."""
+        levels, step, form, a = jnp.split(self.coordinates, np.cumsum(self.spec.ahead), axis=-1)
+        return levels, step, form, a
+
     def prepare(self, range_: PyTree) -> TabulatedLaw:
         spec, frame = self.spec, range_
-        constants, a = jnp.split(self.coordinates, [len(spec.levels)])
-        node = frame.nodes @ a + frame.offset
-        if not spec.integrations:
-            return TabulatedLaw(spec, Curve((frame.axis,), _cubics(node)), frame.scaling)
-        step = frame.axis.step / frame.scaling.scale[0]
-        start = jnp.round(frame.axis.offset + frame.scaling.center[0] / frame.axis.step).astype(int)
-        cells = _integrated(jax.nn.softplus(node[:, 0]), step, start, spec.integrations)
+        constants, _, _, a = self._parts()
+        ends = frame.ends(frame.nodes @ a + frame.offset)
+        cells = self._grown(constants, frame, *ends) if spec.integrations else cubics(*ends)
+        return TabulatedLaw(spec, Curve((frame.axis,), cells), frame.scaling, self._beside(frame))
+
+    def _grown(self, constants: Array, frame: Frame, left: Array, right: Array) -> Float[Array, "cell 4"]:
+        """The cubics of a law whose derivative is positive."""
+        spec, step, start = self.spec, frame.axis.step / frame.scaling.scale[0], frame.middle
+        cells = integrated(jax.nn.softplus(left[:, 0]), jax.nn.softplus(right[:, 0]), step, start, spec.integrations)
         sign = -1.0 if spec.decreasing or spec.concave else 1.0
         level, gradient = (
             constants[spec.levels.index(i)] * WIDE[i] if i in spec.levels else jnp.zeros(()) for i in (0, 1)
@@ -239,14 +340,41 @@ class SmoothLaw(AbstractLaw):
             level = spec.points[0][1] / frame.scaling.output
         z = step * (jnp.arange(len(cells)) - start)
         line = jnp.stack([level + gradient * z, jnp.full(len(cells), gradient * step)], axis=-1)
-        return TabulatedLaw(spec, Curve((frame.axis,), (sign * cells).at[:, :2].add(line)), frame.scaling)
+        return (sign * cells).at[:, :2].add(line)
+
+    def _beside(self, frame: Frame) -> Beside | None:
+        """What the law has beside its table."""
+        spec, (_, step, form, _) = self.spec, self._parts()
+        if spec.form is not None:
+            return Form(spec.form.theta(form), frame.scaling.output, spec.form)
+        if spec.jump is None:
+            return None
+        scale, none = frame.scaling.scale[0], jnp.zeros(())
+        free = {"gradient": none, "curvature": none} | spec.jumped(step)
+        low, high = ((end[0] - spec.jump) / scale for end in (frame.low, frame.high))
+        given = (0.0,) if spec.structure.shifted else tuple(x for x, _ in spec.points)
+        return Step(**free, scale=scale, low=low, high=high, at=spec.jump, anchor=(*given, spec.jump)[0])
+
+    def node_places(self, range_: PyTree) -> Float[np.ndarray, " node"]:
+        return np.asarray(range_.axis.points(), float)
+
+    def named(self, range_: PyTree) -> dict[str, Float[Array, "*chain"]]:
+        _, step, form, _ = self._parts()
+        if self.spec.form is not None:
+            return self.spec.form.named(form)
+        if self.spec.jump is None:
+            return {}
+        free, scaling = self.spec.jumped(step), range_.scaling
+        width = {"width": free["width"] * scaling.scale[0]}
+        # Of a positive law the softplus stands between.
+        return width if self.spec.positive else {"height": free["height"] * scaling.output} | width
 
     def before_data(self, range_: PyTree, key: PRNGKeyArray) -> "SmoothLaw":
         precision, mean = range_.prior(self.log_size)
         return self.with_weights(mean + jr.normal(key, mean.shape) / jnp.sqrt(precision))
 
     def prior_variance(self, range_: PyTree, x: Float[Array, "point input"]) -> Float[Array, " point"] | None:
-        if self.spec.linked:
+        if self.spec.linked or self.spec.form is not None or self.spec.jump is not None:
             return None
         origin = self.spec.build(jr.key(0), range_.scaling).weights
 
@@ -272,7 +400,8 @@ class SmoothLaw(AbstractLaw):
     def log_prior(self, range_: PyTree, view: SolverLaw | None) -> Float[Array, ""]:
         precision, mean = range_.prior(self.log_size)
         square = jnp.sum(precision * (self.coordinates - mean) ** 2 - jnp.log(precision))
-        return -0.5 * (square + ((self.log_size - LOG_SIZE[0]) / LOG_SIZE[1]) ** 2)
+        density = self.spec.log_size_prior(self.log_size) - 0.5 * square
+        return density if self.spec.form is None else density + self.spec.form.log_prior(self._parts()[2])
 
     @property
     def weights(self) -> PyTree:
@@ -283,20 +412,28 @@ class SmoothLaw(AbstractLaw):
 
     def reframed(self, old: Frame, new: Frame) -> "SmoothLaw":
         """The same law on another table, as nearly as its prior allows; on the host, for one chain."""
-        levels = len(self.spec.levels)
-        a = np.asarray(self.coordinates, float)
+        ahead, a = sum(self.spec.ahead), np.asarray(self.coordinates, float)
         x, before = (np.asarray(frame.axis.points(), float) for frame in (new, old))
-        value = rows(x, before, np.asarray(old.nodes, float)) @ a[levels:]
-        value = value + rows(x, before, np.asarray(old.offset, float)[..., None])[:, 0]
-        design, wanted = np.asarray(new.nodes[:, 0], float), value - np.asarray(new.offset[:, 0], float)
-        precision, mean = (np.asarray(part, float)[levels:] for part in new.prior(self.log_size))
+        # In every cell of the new table next to both ends, so that each side of a sharp place is met, and in the middle.
+        points = np.sort(np.concatenate([x[:-1] + w * np.diff(x) for w in (NEARLY, 0.5, 1 - NEARLY)]))
+
+        def told(nodes: Array, frame: Frame, x: np.ndarray) -> np.ndarray:
+            left, right = ends(np.asarray(nodes, float), len(x), int(frame.middle))
+            return between(points, x, left, right)
+
+        value = told(old.nodes, old, before) @ a[ahead:] + told(old.offset[..., None], old, before)[:, 0]
+        design, offset = told(new.nodes, new, x), told(new.offset[..., None], new, x)[:, 0]
+        precision, mean = (np.asarray(part, float)[ahead:] for part in new.prior(self.log_size))
         weight = 1 / (NEARLY * (np.abs(value).max() + NEARLY)) ** 2
         matrix = weight * design.T @ design + np.diag(precision)
-        found = np.linalg.solve(matrix, weight * design.T @ wanted + precision * mean)
-        return self.with_weights(jnp.asarray(np.concatenate([a[:levels], found]), self.coordinates.dtype))
+        found = np.linalg.solve(matrix, weight * design.T @ (value - offset) + precision * mean)
+        return self.with_weights(jnp.asarray(np.concatenate([a[:ahead], found]), self.coordinates.dtype))
 
     def continued(self, range_: PyTree, seed: int) -> tuple["SmoothLaw", Frame]:
-        frame, count = longer(range_, self.spec.prior(range_.scaling), self.spec.nodes - 1)
+        prior = self.spec.prior(range_.scaling)
+        if not isinstance(prior, Smooth) or self.spec.sharp:  # it ends in straight lines
+            return self, range_
+        frame, count = longer(range_, prior, self.spec.nodes - 1)
         own = np.asarray(self.coordinates)
         size = np.exp(0.5 * np.asarray(self.log_size, float))[..., None]
         drawn = size * np.random.default_rng(seed).normal(size=(*own.shape[:-1], count))
@@ -305,27 +442,3 @@ class SmoothLaw(AbstractLaw):
     def with_size(self, log_size: Float[Array, "*chain"]) -> "SmoothLaw":
         """The same law, of another size before data."""
         return eqx.tree_at(lambda law: law.log_size, self, log_size)
-
-
-def _cubics(node: Float[Array, "node 2"]) -> Float[Array, "cell 4"]:
-    """The cubic of each cell, from values and gradients (in steps) at its ends."""
-    (left, d0), (right, d1) = node[:-1].T, node[1:].T
-    rise = right - left
-    return jnp.stack([left, d0, 3 * rise - 2 * d0 - d1, d0 + d1 - 2 * rise], axis=-1)
-
-
-def _integrated(value: Float[Array, " node"], step: Array, start: Array, times: int) -> Float[Array, "cell 4"]:
-    """A function that is linear between nodes, integrated once or twice from node `start`, exactly: where it is positive
-    the result grows, or bends upwards, to the last bit of every cell."""
-
-    def integral(rise: Array) -> Array:
-        total = jnp.concatenate([jnp.zeros(1), jnp.cumsum(rise)])
-        return total - total[start]
-
-    left, right = step * value[:-1], step * value[1:]
-    first = integral(0.5 * (left + right))
-    if times == 1:
-        return jnp.stack([first[:-1], left, 0.5 * (right - left), jnp.zeros_like(left)], axis=-1)
-    second = integral(step * (first[:-1] + (2 * left + right) / 6))
-    cells = [second[:-1], step * first[:-1], 0.5 * step * left, step * (right - left) / 6]
-    return jnp.stack(cells, axis=-1)

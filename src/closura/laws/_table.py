@@ -13,6 +13,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 
 from ._base import LawSpec, Scaling, SolverLaw
+from ._beside import Beside
 
 
 class Axis(eqx.Module):
@@ -144,18 +145,20 @@ def _gradient_weights(u: Float[Array, ""]) -> Float[Array, " 4"]:
 
 
 class TabulatedLaw(SolverLaw):
-    """A law as a solver looks it up: the table holds what comes before the structure's `finish`."""
+    """A law as a solver looks it up: the table, and what is beside it, hold what comes before the structure's `finish`."""
 
     spec: LawSpec = eqx.field(static=True)
     table: Curve | Surface
     scaling: Scaling
+    beside: Beside | None = None
 
     def __call__(self, *x: ArrayLike) -> Float[Array, ""]:
         _, scale, output = lax.stop_gradient(self.scaling)
         structure = self.spec.structure
 
         def look_up(*x: Array) -> Array:
-            return structure.finish(x, self.table(*x), scale[0], output)
+            raw = self.table(*x) if self.beside is None else self.table(*x) + self.beside(*x)
+            return structure.finish(x, raw, scale[0], output)
 
         return structure.folded(look_up, tuple(map(jnp.asarray, x)))
 

@@ -160,7 +160,9 @@ def _largest_change(posterior: Posterior, weights: Mapping[str, Array], step: np
     largest = 0.0
     for name, part in zip(weights, np.split(step, ends[:-1])):
         frame = posterior.ranges[name]
-        nodes, there = np.asarray(frame.nodes[:, 0], float), np.asarray(frame.axis.points(), float)
+        nodes, there = np.asarray(frame.nodes[:, 0], float), np.asarray(frame.places, float)
         near = np.abs(there - float(frame.scaling.center[0])) <= float(frame.scaling.scale[0])
         largest = max(largest, np.abs(nodes[near] @ part[-nodes.shape[1] :]).max(initial=0.0))
+        # Of coordinates before g's the law need not be linear: an sd of their prior is far enough.
+        largest = max(largest, LONGEST * np.abs(part[: -nodes.shape[1]]).max(initial=0.0))
     return float(largest)

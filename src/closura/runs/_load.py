@@ -1,7 +1,7 @@
 """A fitted fleet and its laws, back from a run folder.
 
 Of laws the weights are in closure.eqx, all else in closure.json; no code of the problem is needed to read them. Of laws that
-were given the code is: only the constants of each draw are stored, after the weights.
+were given, or have a given form, the code is: only the numbers of each draw are stored, after the weights.
 """
 
 import dataclasses
@@ -102,8 +102,8 @@ def _same_laws(folder: Path, problem: Equation) -> dict[str, FittedLaw]:
 def write_laws(result: Result, folder: Path) -> None:
     laws = result.closures
     arrays = [
-        {n: _arrays(law.law, law.frame) for n, law in laws.items() if law.learned is learned}
-        for learned in (True, False)
+        {n: _arrays(law.law, law.frame) for n, law in laws.items() if law.law.spec.in_words is in_words}
+        for in_words in (True, False)
     ]
     eqx.tree_serialise_leaves(folder / WEIGHTS, arrays)
     facts = {"problem": result.problem.name, "converged": result.converged, "equation": result.problem.fingerprint()}
@@ -112,7 +112,9 @@ def write_laws(result: Result, folder: Path) -> None:
 
 
 def _facts(law: FittedLaw) -> dict[str, object]:
-    spec = dataclasses.asdict(law.law.spec) if law.learned else None
+    spec = dataclasses.asdict(law.law.spec) if law.law.spec.in_words else None
+    if spec is not None:
+        spec.pop("network", None)  # what it is not
     kind = type(law.law.spec).__name__ if law.learned else None
     support = None
     if law.support is not None:
@@ -162,7 +164,11 @@ def export_from(folder: str | Path, path: str | Path, name: str | None = None, *
     """Like `Result.export_closure`, of a run that is in a folder."""
     laws, facts = read_laws(folder)
     if name in facts["closures"] and name not in laws:
-        raise was_given(name)
+        if facts["closures"][name].get("kind") is None:
+            raise was_given(name)
+        raise LawError(
+            f"only its problem knows the form of closure {name!r}: load the run with it, cl.load(folder, problem)"
+        )
     law = choose(laws, name)
 
     def table() -> pd.DataFrame:
@@ -196,7 +202,7 @@ def _spec(about: dict[str, Any]) -> LawSpec:
 
 def _was_given(spec: LawSpec, about: dict[str, Any] | None) -> bool:
     """Whether a law was given in the way that `spec` says."""
-    if about is None or about["spec"] is not None or spec.trainable:
+    if about is None or about["spec"] is not None or spec.in_words or spec.trainable is (about.get("kind") is None):
         return False
     return spec.per_chain is (about.get("draws") is not None)
 

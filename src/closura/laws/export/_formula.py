@@ -125,6 +125,8 @@ def _tables(found: FittedLaw) -> tuple[Tables, float]:
         some, many = (prepared(jax.tree.map(_double, found.some(most))) for most in (DRAWS, ENOUGH))
     if not isinstance(some.table, Curve) or not isinstance(many.table, Curve):
         raise LawError(f"closure {found.name!r} has {len(found.inputs)} inputs: it can be written as .csv only")
+    if some.beside is not None:
+        raise LawError(f"closure {found.name!r} jumps, or has a form of its own: it can be written as .csv only")
     draws, every = (np.asarray(table.coefficients) for table in (some.table, many.table))
     (axis,), (_, scale, output) = some.table.axes, some.scaling
     constants = [float(np.ravel(x)[0]) for x in (axis.step, axis.offset, scale, output)]
