@@ -1,0 +1,201 @@
+"""Runs that sample their laws, against an independent sampler: BlackJAX NUTS on the joint density of all that a chain holds.
+
+Of parameters, population, laws on a grid of inputs, their sizes and that of the noise: means within four Monte Carlo errors,
+standard deviations within 5 %, where the draws of both are worth 10,000 independent ones at least.
+"""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+import pytest
+from joint_nuts import Joint, compare, nuts
+
+import closura as cl
+from closura.learning import Run, make_settings
+from closura.problems import mass_damper
+
+pytestmark = pytest.mark.nightly
+SETTINGS = {"chains": 64, "groups": 2, "devices": 1, "iterations": 300, "chunk": 10, "tempering": 0.5, "tune": 400}
+SETTINGS |= {"draws": 1000, "thin": 5, "extend": 0}
+SYSTEMS, NODES, CHAINS, GRID = 3, 17, 32, 9
+WORTH = 10_000
+
+
+def finished(problem, data, **settings):
+    run = Run(problem, data, make_settings(SETTINGS | settings, problem))
+    while not run.finished:
+        run.advance()
+    return run
+
+
+class Numbers:
+    """What is compared, of the state of one chain: every scalar, and laws where data were."""
+
+    def __init__(self, run):
+        self.frames, seen = run.state.ranges, run.visited()
+        self.grids = {name: jnp.linspace(*np.quantile(x[:, 0], [0.05, 0.95]), GRID) for name, x in seen.items()}
+        self.shared = np.array(run.posterior.population.shared or (False,) * run.theta().shape[-1])
+
+    def __call__(self, state):
+        return jnp.concatenate([jnp.ravel(part) for part in self._parts(state).values()])
+
+    def names(self, state):
+        return [f"{name} {i}" for name, part in self._parts(state).items() for i in range(np.size(part))]
+
+    def _parts(self, state):
+        parts = {"theta": state.theta[:, ~self.shared], "shared": state.theta[0, self.shared]}
+        parts |= {"mu": state.phi.mu, "log tau": state.phi.log_tau}
+        if state.phi.correlation is not None:
+            parts["correlation"] = state.phi.correlation
+        if state.log_sigma is not None:
+            parts["log sigma"] = state.log_sigma
+        for name, law in state.law.items():
+            parts[f"log s2 of {name}"] = law.log_size
+            parts[name] = jax.vmap(law.prepare(self.frames[name]))(self.grids[name])
+        return parts
+
+
+def ours(run, numbers):
+    """Names, and kept draws (chain, draw, number)."""
+    kept = jax.tree.map(jnp.asarray, run.kept)
+    names = numbers.names(jax.tree.map(lambda a: a[0, 0], kept))
+    return names, np.asarray(jax.jit(jax.vmap(jax.vmap(numbers)))(kept), np.float64)
+
+
+def check(comparison):
+    print(f"\n{comparison}")
+    assert comparison.effective.min() > WORTH, comparison
+    assert np.abs(comparison.z).max() < 4, comparison
+    assert np.abs(comparison.ratio - 1).max() < 0.05, comparison
+
+
+def check_run(run, draws):
+    joint, numbers = Joint(run), Numbers(run)
+    names, found = ours(run, numbers)
+    theirs, steps, diverged = nuts(
+        joint.log_density, joint.starts(CHAINS), lambda x: numbers(joint.state(x)), draws=draws
+    )
+    print(f"\n{steps:.1f} steps a draw, {diverged} of {CHAINS * draws} diverged")
+    check(compare(names, found, theirs))
+
+
+@pytest.fixture(scope="module")
+def oscillators():
+    """Parameters, population, law and its size."""
+    data, _ = mass_damper.simulate(SYSTEMS, 0)
+    return finished(mass_damper.problem.with_closure(cl.Law(nodes=NODES)), data)
+
+
+def test_mass_dampers(oscillators):
+    check_run(oscillators, draws=700)
+
+
+def test_correlated_parameters(oscillators):
+    """A full covariance, of the same systems."""
+    check_run(finished(oscillators.problem, oscillators.data, population="full"), draws=700)
+
+
+# A density written once more ------------------------------------------------------------------------------------------
+
+
+class OfFunctions:
+    """The posterior of the mass-dampers from their equation and the page on the method alone: nothing of closura's.
+
+        g(z) = 3 (p0 + p1 z + p2 z^2 / 2) + s W(z),   f(v) = unit g((v - center) / scale),   p_i ~ N(0, 1),  log s^2 ~ N(0, 2^2)
+
+    W is the Wiener process integrated twice, from zero to either side; its values at the nodes of a table are L xi with
+    xi ~ N(0, 1), and between nodes the law is the cubic with the gradients expected there. Where the nodes are, and the units,
+    are the run's.
+    """
+
+    def __init__(self, run):
+        frame = run.state.ranges["f"]
+        self.center, self.scale, self.unit = (float(np.ravel(x)[0]) for x in frame.scaling)
+        low, high, count = float(frame.low[0]), float(frame.high[0]), frame.axis.nodes
+        self.low, self.step = low, (high - low) / (count - 1)
+        z = (low + self.step * np.arange(count) - self.center) / self.scale
+        z[np.argmin(np.abs(z))] = 0.0
+        self.powers = np.stack([np.ones(count), z, z**2 / 2], axis=1), np.stack([0 * z, np.ones(count), z], axis=1)
+        free = z[z != 0]
+        lower = np.linalg.cholesky(_wiener(free, free)[0])
+        value, gradient = _wiener(z, free)
+        self.curves = np.linalg.solve(lower, value.T).T, np.linalg.solve(lower, gradient.T).T
+        self.value = np.asarray(run.data.value, float)
+        assert np.all(run.data.mask), "every system is seen at all times"
+        self.size = 15 + 3 + len(free) + 1
+
+    def parts(self, x):
+        theta, mu, log_tau, p, xi, log_size = jnp.split(x, np.cumsum([9, 3, 3, 3, len(x) - 19]))
+        return theta.reshape(3, 3), mu, log_tau, p, xi, log_size[0]
+
+    def law(self, p, xi, log_size):
+        s = jnp.exp(0.5 * log_size)
+        value, gradient = (3 * a @ p + s * b @ xi for a, b in zip(self.powers, self.curves))
+        gradient = gradient * self.step / self.scale  # in steps of the table
+
+        def f(v):
+            place = (v - self.low) / self.step
+            cell = jnp.clip(jnp.floor(place), 0, len(value) - 2).astype(int)
+            w = jnp.clip(place - cell, 0.0, 1.0)
+            left = (1 + 2 * w) * (1 - w) ** 2 * value[cell] + w * (1 - w) ** 2 * gradient[cell]
+            right = w**2 * (3 - 2 * w) * value[cell + 1] + w**2 * (w - 1) * gradient[cell + 1]
+            beyond = place - cell - w
+            outside = beyond * jnp.where(beyond < 0, gradient[0], gradient[-1])
+            return self.unit * (left + right + outside)
+
+        return f
+
+    def log_density(self, x):
+        theta, mu, log_tau, p, xi, log_size = self.parts(x)
+        f, (k, u, v) = self.law(p, xi, log_size), (jnp.exp(theta[:, 0]), theta[:, 1], theta[:, 2])
+
+        def acceleration(t, u, v):
+            return 10 * jnp.sin(t) - f(v) - k * u
+
+        def step(carry, t, dt=0.08):
+            u, v, a = carry
+            half = v + 0.5 * dt * a
+            u = u + dt * half
+            v = half + 0.5 * dt * acceleration(t + dt, u, half)
+            a = acceleration(t + dt, u, v)
+            return (u, half + 0.5 * dt * a, a), u
+
+        _, later = jax.lax.scan(step, (u, v, acceleration(0.0, u, v)), 0.08 * np.arange(96))
+        predicted = jnp.concatenate([u[None], later])[::8].T  # at t = 0, 0.64, ..., 7.68
+        total = -0.5 * jnp.sum((self.value - predicted) ** 2) / 0.15**2
+        total -= 0.5 * jnp.sum((theta - mu) ** 2 * jnp.exp(-log_tau) + log_tau)
+        total -= 0.5 * jnp.sum((mu - np.array([math.log(3.0), 0.5, 1.0])) ** 2 / np.array([0.1, 1.0, 1.0]))
+        away = (log_tau - np.log([0.02, 1.0, 1.0])) ** 2 / np.array([0.4, 0.08, 0.08])
+        total -= 0.5 * jnp.sum(away)
+        return total - 0.5 * (jnp.sum(p**2) + jnp.sum(xi**2) + (log_size / 2) ** 2)
+
+
+def _wiener(z, at):
+    """The covariance of W(z), and of dW/dz, with W(at)."""
+    one, other = np.abs(z)[:, None], np.abs(at)[None]
+    m, far = np.minimum(one, other), np.maximum(one, other)
+    same = np.sign(z)[:, None] == np.sign(at)[None]
+    value = m**3 * (10 * far**2 - 5 * far * m + m**2) / 120
+    gradient = np.where(one < other, m**2 * (30 * far**2 - 20 * far * m + 5 * m**2), m**3 * (20 * far - 5 * m))
+    return same * value, same * np.sign(z)[:, None] * gradient / 120
+
+
+def test_a_density_of_functions(oscillators, float64):
+    numbers, by_hand = Numbers(oscillators), OfFunctions(oscillators)
+    names, found = ours(oscillators, numbers)
+    start = np.zeros(by_hand.size)
+    start[:15] = found.mean(axis=(0, 1))[:15]
+    start[15] = 1.0
+
+    def told(x):
+        theta, mu, log_tau, *law = by_hand.parts(x)
+        grid = numbers.grids["f"]
+        return jnp.concatenate([theta.ravel(), mu, log_tau, law[-1][None], jax.vmap(by_hand.law(*law))(grid)])
+
+    starts = jnp.asarray(start + 0.05 * np.random.default_rng(0).normal(size=(CHAINS, len(start))))
+    theirs, steps, diverged = nuts(by_hand.log_density, starts, told, draws=100, warmup=1500, burn=20, diagonal=False)
+    print(f"\n{steps:.1f} steps a draw, {diverged} diverged")
+    check(compare(names, found, theirs))
