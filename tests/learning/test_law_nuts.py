@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from joint_nuts import Joint, compare, nuts
+from scipy.integrate import solve_ivp
 
 import closura as cl
 from closura.learning import Run, make_settings
@@ -20,7 +21,8 @@ from closura.problems import mass_damper
 pytestmark = pytest.mark.nightly
 SETTINGS = {"chains": 64, "groups": 2, "devices": 1, "iterations": 300, "chunk": 10, "tempering": 0.5, "tune": 400}
 SETTINGS |= {"draws": 1000, "thin": 5, "extend": 0}
-SYSTEMS, NODES, CHAINS, GRID = 3, 17, 32, 9
+SYSTEMS, NODES, GRID = 3, 17, 9
+CHAINS, DRAWS = 32, 500  # of NUTS
 WORTH = 10_000
 
 
@@ -90,12 +92,62 @@ def oscillators():
 
 
 def test_mass_dampers(oscillators):
-    check_run(oscillators, draws=700)
+    check_run(oscillators, draws=DRAWS)
 
 
 def test_correlated_parameters(oscillators):
     """A full covariance, of the same systems."""
-    check_run(finished(oscillators.problem, oscillators.data, population="full"), draws=700)
+    check_run(finished(oscillators.problem, oscillators.data, population="full"), draws=DRAWS)
+
+
+def simulated(starts, force, sigma):
+    """Noisy positions of oscillators u'' = force(t, u, v), one for each start (u0, v0)."""
+    random, times, tables = np.random.default_rng(4), 0.5 * np.arange(17), []
+    for k, start in enumerate(starts):
+        found = solve_ivp(lambda t, y: (y[1], force(t, *y)), (0.0, 8.0), start, t_eval=times, rtol=1e-6)
+        tables.append(pd.DataFrame({"system": k, "time": times, "u": found.y[0] + sigma * random.normal(size=17)}))
+    return cl.read_table(pd.concat(tables))
+
+
+def oscillator(physics, **options):
+    start = {"u0": cl.Real(guess=0.5, width=1.0, spread=1.0), "v0": cl.Real(guess=1.0, width=1.0, spread=1.0)}
+    return cl.ODE(
+        physics,
+        state=("u", "v"),
+        initial=lambda p: (p.u0, p.v0),
+        span=(0.0, 8.0),
+        dt=0.1,
+        integrator=cl.Leapfrog(),
+        observed="u",
+        **options | {"parameters": options.get("parameters", {}) | start},
+    )
+
+
+STARTS = [(0.8, 1.0), (-1.2, 2.5), (0.3, -0.5)]
+
+
+def test_a_shared_stiffness_and_unknown_noise():
+    problem = oscillator(
+        lambda t, y, p, f: (y.v, 10 * jnp.sin(t) - f(y.v) - p.k * y.u),
+        parameters={"k": cl.Positive(guess=3.0, width=0.3, shared=True)},
+        closure=cl.Law(nodes=NODES),
+    )
+    data = simulated(STARTS, lambda t, u, v: 10 * np.sin(t) - 0.08 * v - 0.08 * v**3 - 5 * u, 0.15)
+    run = finished(problem, data)
+    assert run.log_sigma() is not None
+    assert run.posterior.population.shared == (True, False, False)
+    check_run(run, draws=DRAWS)
+
+
+def test_two_laws():
+    """Both odd: else a constant could go from one to the other."""
+    problem = oscillator(
+        lambda t, y, p, f: (y.v, 10 * jnp.sin(t) - f.damping(y.v) - f.spring(y.u)),
+        closure={"damping": cl.Law(odd=True, nodes=NODES), "spring": cl.Law(odd=True, nodes=NODES)},
+        sigma=0.15,
+    )
+    data = simulated(STARTS, lambda t, u, v: 10 * np.sin(t) - 0.08 * v - 0.08 * v**3 - 4 * u - 0.3 * u**3, 0.15)
+    check_run(finished(problem, data), draws=DRAWS)
 
 
 # A density written once more ------------------------------------------------------------------------------------------
