@@ -27,9 +27,10 @@ class Units(NamedTuple):
     pull: jax.Array
 
     @classmethod
-    def of(cls, law, frame):
-        """From draws: the precision of those near the median size, less that of the prior, is what data tell."""
-        a, log_size = np.asarray(law.weights, np.float64), np.asarray(law.log_size, np.float64)
+    def of(cls, a, log_size, frame):
+        """From draws: the precision of those near the median size, less that of the prior, is what data tell. The prior's is
+        `frame.rigid + frame.flexible / s^2`."""
+        a, log_size = np.asarray(a, np.float64), np.asarray(log_size, np.float64)
         size = np.median(log_size)
         near = np.argsort(np.abs(log_size - size))[: len(a) // 5]
         rigid, flexible = (np.diag(np.asarray(x, np.float64)) for x in (frame.rigid, frame.flexible))
@@ -55,69 +56,84 @@ class Units(NamedTuple):
         return self.color @ (self.pull / precision + z / jnp.sqrt(precision)), -0.5 * jnp.sum(jnp.log(precision))
 
 
-class Joint:
-    """The density of a finished run, of one vector x: built from its likelihood and its `log_joint`.
+class InUnits:
+    """A density of everything a chain holds (a tree, its laws by name as {"a": coordinates, "log_size"}) as one of a vector x.
 
-    Shared parameters are there once, and coordinates of laws in units of about their posterior given the size (`Units`). All of
-    x is seen in units of the run's own draws. Both change how long NUTS takes, and nothing else.
+    Coordinates of laws are in units of about their posterior given the size (`Units`), and all of x in units of some draws.
+    Both change how long NUTS takes, and nothing else.
     """
 
-    def __init__(self, run):
-        self.posterior, kept = run.posterior, run.kept
-        shared = np.array(self.posterior.population.shared or (False,) * kept.theta.shape[-1])
-        self.own, self.held = np.flatnonzero(~shared), np.flatnonzero(shared)
-        self.systems, self.laws = kept.theta.shape[2], kept.law
-        some = jax.tree.map(lambda a: jnp.asarray(a.reshape(-1, *a.shape[2:]), float), kept)
-        self.units = {name: Units.of(law, self.posterior.ranges[name]) for name, law in some.law.items()}
-        _, self.unravel = ravel_pytree(self._position(jax.tree.map(lambda a: a[0], some)))
-        self.draws = np.asarray(jax.jit(jax.vmap(lambda one: ravel_pytree(self._position(one))[0]))(some), np.float64)
+    def __init__(self, log_density, draws, frames):
+        self.of_tree = log_density
+        self.units = {name: Units.of(law["a"], law["log_size"], frames[name]) for name, law in draws["laws"].items()}
+        _, self.unravel = ravel_pytree(jax.tree.map(lambda a: a[0], draws))
+        self.draws = np.asarray(jax.jit(jax.vmap(self._packed))(draws), np.float64)
         self.center = jnp.asarray(self.draws.mean(axis=0), float)
         self.factor = jnp.asarray(np.linalg.cholesky(np.cov(self.draws.T)), float)
 
     def starts(self, count):
-        """Some draws of the run, far apart."""
+        """Some of the draws, far apart."""
         chosen = self.draws[np.linspace(0, len(self.draws) - 1, count).astype(int)]
         away = np.linalg.solve(np.asarray(self.factor, float), (chosen - np.asarray(self.center, float)).T).T
         return jnp.asarray(away, float)
 
     def log_density(self, x):
-        position = self._unpacked(x)
-        chains, log_volume = self._chains(position)
-        return self.posterior.log_joint(chains, self._loglik(chains))[0, 0] + log_volume
+        tree, log_volume = self._unpacked(x)
+        return self.of_tree(tree) + log_volume
 
-    def state(self, x):
-        """What a chain holds there."""
-        return jax.tree.map(lambda a: a[0, 0], self._chains(self._unpacked(x))[0])
+    def tree(self, x):
+        return self._unpacked(x)[0]
+
+    def _packed(self, tree):
+        laws = {
+            name: law | {"a": self.units[name].standard(law["a"], law["log_size"])}
+            for name, law in tree["laws"].items()
+        }
+        return ravel_pytree(tree | {"laws": laws})[0]
 
     def _unpacked(self, x):
-        return self.unravel(self.center + self.factor @ x)
-
-    def _position(self, draw):
-        """Of one draw of the run."""
+        tree, total = self.unravel(self.center + self.factor @ x), 0.0
         laws = {}
-        for name, law in draw.law.items():
-            laws[name] = {"z": self.units[name].standard(law.weights, law.log_size), "log_size": law.log_size}
-        theta = draw.theta
-        return {"own": theta[:, self.own], "held": theta[0, self.held], "phi": draw.phi, "laws": laws} | (
-            {} if draw.log_sigma is None else {"log_sigma": draw.log_sigma}
-        )
+        for name, law in tree["laws"].items():
+            a, log_volume = self.units[name].coordinates(law["a"], law["log_size"])
+            laws[name], total = law | {"a": a}, total + log_volume
+        return tree | {"laws": laws}, total
 
-    def _chains(self, position):
-        """The state of one chain in one group, and the log volume of the map from z to coordinates."""
-        theta = jnp.zeros((self.systems, len(self.own) + len(self.held)))
-        theta = theta.at[:, self.own].set(position["own"]).at[:, self.held].set(position["held"])
-        laws, log_volume = {}, 0.0
-        for name, part in position["laws"].items():
-            like = jax.tree.map(lambda a: a[0, 0], self.laws[name])
-            weights, log_factor = self.units[name].coordinates(part["z"], part["log_size"])
-            laws[name] = like.with_weights(weights).with_size(part["log_size"])
-            log_volume += log_factor
-        one = Chains(theta, position["phi"], position.get("log_sigma"), laws)
-        return jax.tree.map(lambda a: a[None, None], one), log_volume
+
+class Joint:
+    """The density of a finished run, built from its likelihood and its `log_joint`; shared parameters are there once."""
+
+    def __init__(self, run):
+        self.posterior, self.laws = run.posterior, jax.tree.map(lambda a: jnp.asarray(a[0, 0]), run.kept.law)
+        systems, parameters = run.theta().shape[2:]
+        shared = np.array(self.posterior.population.shared or (False,) * parameters)
+        self.own, self.held = np.flatnonzero(~shared), np.flatnonzero(shared)
+        self.shape = systems, parameters
+
+    def draws(self, kept):
+        """Those of the run, as trees with one draw axis in front."""
+        flat = jax.tree.map(lambda a: jnp.asarray(a.reshape(-1, *a.shape[2:]), float), kept)
+        laws = {name: {"a": law.weights, "log_size": law.log_size} for name, law in flat.law.items()}
+        tree = {"own": flat.theta[..., self.own], "held": flat.theta[:, 0, self.held], "phi": flat.phi, "laws": laws}
+        return tree if flat.log_sigma is None else tree | {"log_sigma": flat.log_sigma}
+
+    def chains(self, tree):
+        """One chain, that holds this."""
+        theta = jnp.zeros(self.shape).at[:, self.own].set(tree["own"]).at[:, self.held].set(tree["held"])
+        laws = {
+            name: self.laws[name].with_weights(law["a"]).with_size(law["log_size"])
+            for name, law in tree["laws"].items()
+        }
+        return Chains(theta, tree["phi"], tree.get("log_sigma"), laws)
+
+    def log_density(self, tree):
+        chains = jax.tree.map(lambda a: a[None, None], self.chains(tree))
+        return self.posterior.log_joint(chains, self._loglik(chains))[0, 0]
 
     def _loglik(self, chains):
         likelihood = self.posterior.likelihood
-        law = {name: one.prepare(self.posterior.ranges[name]) for name, one in _first(chains.law).items()}
+        laws = jax.tree.map(lambda a: a[0, 0], chains.law)
+        law = {name: one.prepare(self.posterior.ranges[name]) for name, one in laws.items()}
         # In reverse mode: there are more directions than one goes through forwards.
         forward = likelihood.forward.for_reverse_mode()
         prediction = likelihood.predict(chains.theta[0], {**self.posterior.context, **law}, forward)
@@ -126,29 +142,24 @@ class Joint:
         return likelihood.noise.loglik(likelihood.measured, stats, log_sigma)[None]
 
 
-def _first(tree):
-    return jax.tree.map(lambda a: a[0, 0], tree)
-
-
-def nuts(log_density, starts, numbers, *, draws, warmup=600, burn=0, diagonal=True, seed=0):
-    """(chain, draw, number): `numbers(x)` at draws of NUTS, step and mass matrix from a window adaptation of the first chain,
-    the first `burn` draws of the others left out; and leapfrog steps a draw, and how many diverged."""
-    adaptation = blackjax.window_adaptation(
-        blackjax.nuts, log_density, is_mass_matrix_diagonal=diagonal, target_acceptance_rate=0.9
-    )
+def nuts(target, numbers, chains, draws, warmup=600, seed=0):
+    """(chain, draw, number): `numbers(tree)` at draws of NUTS, step and mass matrix from a window adaptation of the first chain;
+    and leapfrog steps a draw, and how many diverged. The target is one in units of draws, from which chains start."""
+    starts = target.starts(chains)
+    adaptation = blackjax.window_adaptation(blackjax.nuts, target.log_density, target_acceptance_rate=0.9)
     key_warm, key_run = jr.split(jr.key(seed))
     (_, tuned), _ = jax.jit(lambda key, x: adaptation.run(key, x, num_steps=warmup))(key_warm, starts[0])
-    kernel = blackjax.nuts(log_density, **tuned)
+    kernel = blackjax.nuts(target.log_density, **tuned)
 
     def one_chain(key, start):
         def one(state, key):
             state, info = kernel.step(key, state)
-            return state, (numbers(state.position), info.num_integration_steps, info.is_divergent)
+            return state, (numbers(target.tree(state.position)), info.num_integration_steps, info.is_divergent)
 
-        return jax.lax.scan(one, kernel.init(start), jr.split(key, burn + draws))[1]
+        return jax.lax.scan(one, kernel.init(start), jr.split(key, draws))[1]
 
-    found, steps, diverged = jax.jit(jax.vmap(one_chain))(jr.split(key_run, len(starts)), starts)
-    return np.asarray(found, np.float64)[:, burn:], float(np.mean(steps)), int(np.sum(diverged))
+    found, steps, diverged = jax.jit(jax.vmap(one_chain))(jr.split(key_run, chains), starts)
+    return np.asarray(found, np.float64), float(np.mean(steps)), int(np.sum(diverged))
 
 
 class Comparison(NamedTuple):

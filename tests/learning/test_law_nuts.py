@@ -5,13 +5,14 @@ standard deviations within 5 %, where the draws of both are worth 10,000 indepen
 """
 
 import math
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
-from joint_nuts import Joint, compare, nuts
+from joint_nuts import InUnits, Joint, compare, nuts
 from scipy.integrate import solve_ivp
 
 import closura as cl
@@ -67,21 +68,21 @@ def ours(run, numbers):
     return names, np.asarray(jax.jit(jax.vmap(jax.vmap(numbers)))(kept), np.float64)
 
 
-def check(comparison):
-    print(f"\n{comparison}")
-    assert comparison.effective.min() > WORTH, comparison
-    assert np.abs(comparison.z).max() < 4, comparison
-    assert np.abs(comparison.ratio - 1).max() < 0.05, comparison
-
-
-def check_run(run, draws):
-    joint, numbers = Joint(run), Numbers(run)
+def check(run, target, numbers, theirs):
+    """Kept draws of a run against those of NUTS on a target, where `theirs(tree)` are the same numbers."""
     names, found = ours(run, numbers)
-    theirs, steps, diverged = nuts(
-        joint.log_density, joint.starts(CHAINS), lambda x: numbers(joint.state(x)), draws=draws
-    )
-    print(f"\n{steps:.1f} steps a draw, {diverged} of {CHAINS * draws} diverged")
-    check(compare(names, found, theirs))
+    draws, steps, diverged = nuts(target, theirs, CHAINS, DRAWS)
+    comparison = compare(names, found, draws)
+    print(f"\n{steps:.1f} steps a draw, {diverged} of {CHAINS * DRAWS} diverged\n{comparison}")
+    assert comparison.effective.min() > WORTH
+    assert np.abs(comparison.z).max() < 4
+    assert np.abs(comparison.ratio - 1).max() < 0.05
+
+
+def check_run(run):
+    joint, numbers = Joint(run), Numbers(run)
+    target = InUnits(joint.log_density, joint.draws(run.kept), run.state.ranges)
+    check(run, target, numbers, lambda tree: numbers(joint.chains(tree)))
 
 
 @pytest.fixture(scope="module")
@@ -92,12 +93,12 @@ def oscillators():
 
 
 def test_mass_dampers(oscillators):
-    check_run(oscillators, draws=DRAWS)
+    check_run(oscillators)
 
 
 def test_correlated_parameters(oscillators):
     """A full covariance, of the same systems."""
-    check_run(finished(oscillators.problem, oscillators.data, population="full"), draws=DRAWS)
+    check_run(finished(oscillators.problem, oscillators.data, population="full"))
 
 
 def simulated(starts, force, sigma):
@@ -133,10 +134,10 @@ def test_a_shared_stiffness_and_unknown_noise():
         closure=cl.Law(nodes=NODES),
     )
     data = simulated(STARTS, lambda t, u, v: 10 * np.sin(t) - 0.08 * v - 0.08 * v**3 - 5 * u, 0.15)
-    run = finished(problem, data)
+    run = finished(problem, data, draws=2200)
     assert run.log_sigma() is not None
     assert run.posterior.population.shared == (True, False, False)
-    check_run(run, draws=DRAWS)
+    check_run(run)
 
 
 def test_two_laws():
@@ -147,7 +148,7 @@ def test_two_laws():
         sigma=0.15,
     )
     data = simulated(STARTS, lambda t, u, v: 10 * np.sin(t) - 0.08 * v - 0.08 * v**3 - 4 * u - 0.3 * u**3, 0.15)
-    check_run(finished(problem, data), draws=DRAWS)
+    check_run(finished(problem, data))
 
 
 # A density written once more ------------------------------------------------------------------------------------------
@@ -160,33 +161,46 @@ class OfFunctions:
 
     W is the Wiener process integrated twice, from zero to either side; its values at the nodes of a table are L xi with
     xi ~ N(0, 1), and between nodes the law is the cubic with the gradients expected there. Where the nodes are, and the units,
-    are the run's.
+    are the run's. The law's coordinates here are a = (p, s xi).
     """
 
     def __init__(self, run):
         frame = run.state.ranges["f"]
         self.center, self.scale, self.unit = (float(np.ravel(x)[0]) for x in frame.scaling)
-        low, high, count = float(frame.low[0]), float(frame.high[0]), frame.axis.nodes
-        self.low, self.step = low, (high - low) / (count - 1)
-        z = (low + self.step * np.arange(count) - self.center) / self.scale
+        self.low, count = float(frame.low[0]), frame.axis.nodes
+        self.step = (float(frame.high[0]) - self.low) / (count - 1)
+        z = (self.low + self.step * np.arange(count) - self.center) / self.scale
         z[np.argmin(np.abs(z))] = 0.0
-        self.powers = np.stack([np.ones(count), z, z**2 / 2], axis=1), np.stack([0 * z, np.ones(count), z], axis=1)
         free = z[z != 0]
         lower = np.linalg.cholesky(_wiener(free, free)[0])
-        value, gradient = _wiener(z, free)
-        self.curves = np.linalg.solve(lower, value.T).T, np.linalg.solve(lower, gradient.T).T
-        self.value = np.asarray(run.data.value, float)
+        curves = [np.linalg.solve(lower, part.T).T for part in _wiener(z, free)]
+        self.value = np.concatenate([3 * np.stack([z**0, z, z**2 / 2], axis=1), curves[0]], axis=1)
+        self.gradient = np.concatenate([3 * np.stack([0 * z, z**0, z], axis=1), curves[1]], axis=1)
+        self.gradient *= self.step / self.scale  # a step of the table
+        self.observed = np.asarray(run.data.value, float)
         assert np.all(run.data.mask), "every system is seen at all times"
-        self.size = 15 + 3 + len(free) + 1
 
-    def parts(self, x):
-        theta, mu, log_tau, p, xi, log_size = jnp.split(x, np.cumsum([9, 3, 3, 3, len(x) - 19]))
-        return theta.reshape(3, 3), mu, log_tau, p, xi, log_size[0]
+    def draws(self, run, missing=1.0):
+        """Those of the run in these coordinates. A table of closura's has two coordinates fewer, those in which W is smallest:
+        here they are drawn from the prior, times `missing`."""
+        frame, kept = run.state.ranges["f"], jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), run.kept)
+        both, nodes = np.concatenate([self.value, self.gradient]), np.asarray(frame.nodes, float)
+        to_here = np.linalg.lstsq(both, np.concatenate([nodes[:, 0], nodes[:, 1]]), rcond=None)[0]
+        log_size = kept.law["f"].log_size
+        others = missing * np.linalg.svd(to_here)[0][:, to_here.shape[1] :]
+        noise = np.random.default_rng(0).normal(size=(len(log_size), others.shape[1]))
+        a = kept.law["f"].weights @ to_here.T + np.exp(0.5 * log_size)[:, None] * noise @ others.T
+        tree = {"theta": kept.theta, "mu": kept.phi.mu, "log_tau": kept.phi.log_tau}
+        tree |= {"laws": {"f": {"a": a, "log_size": log_size}}}
+        return jax.tree.map(lambda x: jnp.asarray(x, float), tree)
 
-    def law(self, p, xi, log_size):
-        s = jnp.exp(0.5 * log_size)
-        value, gradient = (3 * a @ p + s * b @ xi for a, b in zip(self.powers, self.curves))
-        gradient = gradient * self.step / self.scale  # in steps of the table
+    def frame(self):
+        """Of a: of which precision 1 is, and of which 1 / s^2."""
+        curved = np.arange(self.value.shape[1]) >= 3
+        return SimpleNamespace(rigid=~curved, flexible=curved)
+
+    def law(self, a):
+        value, gradient = self.value @ a, self.gradient @ a
 
         def f(v):
             place = (v - self.low) / self.step
@@ -200,29 +214,33 @@ class OfFunctions:
 
         return f
 
-    def log_density(self, x):
-        theta, mu, log_tau, p, xi, log_size = self.parts(x)
-        f, (k, u, v) = self.law(p, xi, log_size), (jnp.exp(theta[:, 0]), theta[:, 1], theta[:, 2])
+    def predicted(self, theta, a):
+        """u at t = 0, 0.64, ..., 7.68 of all systems, by steps of 0.08: kick, drift, kick."""
+        f, (k, u, v) = self.law(a), (jnp.exp(theta[:, 0]), theta[:, 1], theta[:, 2])
 
         def acceleration(t, u, v):
             return 10 * jnp.sin(t) - f(v) - k * u
 
         def step(carry, t, dt=0.08):
-            u, v, a = carry
-            half = v + 0.5 * dt * a
+            u, v, before = carry
+            half = v + 0.5 * dt * before
             u = u + dt * half
             v = half + 0.5 * dt * acceleration(t + dt, u, half)
-            a = acceleration(t + dt, u, v)
-            return (u, half + 0.5 * dt * a, a), u
+            after = acceleration(t + dt, u, v)
+            return (u, half + 0.5 * dt * after, after), u
 
         _, later = jax.lax.scan(step, (u, v, acceleration(0.0, u, v)), 0.08 * np.arange(96))
-        predicted = jnp.concatenate([u[None], later])[::8].T  # at t = 0, 0.64, ..., 7.68
-        total = -0.5 * jnp.sum((self.value - predicted) ** 2) / 0.15**2
-        total -= 0.5 * jnp.sum((theta - mu) ** 2 * jnp.exp(-log_tau) + log_tau)
-        total -= 0.5 * jnp.sum((mu - np.array([math.log(3.0), 0.5, 1.0])) ** 2 / np.array([0.1, 1.0, 1.0]))
-        away = (log_tau - np.log([0.02, 1.0, 1.0])) ** 2 / np.array([0.4, 0.08, 0.08])
-        total -= 0.5 * jnp.sum(away)
-        return total - 0.5 * (jnp.sum(p**2) + jnp.sum(xi**2) + (log_size / 2) ** 2)
+        return jnp.concatenate([u[None], later])[::8].T
+
+    def log_density(self, tree):
+        theta, mu, log_tau, law = tree["theta"], tree["mu"], tree["log_tau"], tree["laws"]["f"]
+        total = jnp.sum((self.observed - self.predicted(theta, law["a"])) ** 2) / 0.15**2
+        total += jnp.sum((theta - mu) ** 2 * jnp.exp(-log_tau) + log_tau)
+        total += jnp.sum((mu - np.array([math.log(3.0), 0.5, 1.0])) ** 2 / np.array([0.1, 1.0, 1.0]))
+        total += jnp.sum((log_tau - np.log([0.02, 1.0, 1.0])) ** 2 / np.array([0.4, 0.08, 0.08]))
+        p, curved, log_size = law["a"][:3], law["a"][3:], law["log_size"]
+        total += jnp.sum(p**2) + jnp.sum(curved**2) * jnp.exp(-log_size) + len(curved) * log_size
+        return -0.5 * (total + (log_size / 2) ** 2)
 
 
 def _wiener(z, at):
@@ -231,23 +249,31 @@ def _wiener(z, at):
     m, far = np.minimum(one, other), np.maximum(one, other)
     same = np.sign(z)[:, None] == np.sign(at)[None]
     value = m**3 * (10 * far**2 - 5 * far * m + m**2) / 120
-    gradient = np.where(one < other, m**2 * (30 * far**2 - 20 * far * m + 5 * m**2), m**3 * (20 * far - 5 * m))
-    return same * value, same * np.sign(z)[:, None] * gradient / 120
+    nearer = m**2 * (30 * far**2 - 20 * far * m + 5 * m**2)
+    gradient = np.where(one < other, nearer, m**3 * (20 * far - 5 * m)) / 120
+    return same * value, same * np.sign(z)[:, None] * gradient
 
 
-def test_a_density_of_functions(oscillators, float64):
+def test_log_joint_is_that_of_functions(oscillators):
+    """At every draw, but for a constant and the prior of the two coordinates that are zero."""
+    joint, by_hand, kept = Joint(oscillators), OfFunctions(oscillators), oscillators.kept
+    one, other = joint.draws(kept), by_hand.draws(oscillators, missing=0.0)
+    found, expected = (
+        np.asarray(jax.jit(jax.vmap(density))(draws), np.float64)
+        for density, draws in ((joint.log_density, one), (by_hand.log_density, other))
+    )
+    apart = found - (expected + np.asarray(one["laws"]["f"]["log_size"]))
+    assert found.std() > 1
+    np.testing.assert_allclose(apart, np.median(apart), atol=0.01)
+
+
+def test_a_density_of_functions(oscillators):
     numbers, by_hand = Numbers(oscillators), OfFunctions(oscillators)
-    names, found = ours(oscillators, numbers)
-    start = np.zeros(by_hand.size)
-    start[:15] = found.mean(axis=(0, 1))[:15]
-    start[15] = 1.0
 
-    def told(x):
-        theta, mu, log_tau, *law = by_hand.parts(x)
-        grid = numbers.grids["f"]
-        return jnp.concatenate([theta.ravel(), mu, log_tau, law[-1][None], jax.vmap(by_hand.law(*law))(grid)])
+    def theirs(tree):
+        law = tree["laws"]["f"]
+        f = jax.vmap(by_hand.law(law["a"]))(numbers.grids["f"])
+        return jnp.concatenate([tree["theta"].ravel(), tree["mu"], tree["log_tau"], law["log_size"][None], f])
 
-    starts = jnp.asarray(start + 0.05 * np.random.default_rng(0).normal(size=(CHAINS, len(start))))
-    theirs, steps, diverged = nuts(by_hand.log_density, starts, told, draws=100, warmup=1500, burn=20, diagonal=False)
-    print(f"\n{steps:.1f} steps a draw, {diverged} diverged")
-    check(compare(names, found, theirs))
+    target = InUnits(by_hand.log_density, by_hand.draws(oscillators), {"f": by_hand.frame()})
+    check(oscillators, target, numbers, theirs)
