@@ -141,14 +141,14 @@ def test_a_shared_stiffness_and_unknown_noise():
 
 
 def test_two_laws():
-    """Both odd: else a constant could go from one to the other."""
+    """Damping, and what a spring has beside its linear part; both odd, else a constant could go from one to the other."""
     problem = oscillator(
-        lambda t, y, p, f: (y.v, 10 * jnp.sin(t) - f.damping(y.v) - f.spring(y.u)),
+        lambda t, y, p, f: (y.v, 10 * jnp.sin(t) - f.damping(y.v) - 4 * y.u - f.spring(y.u)),
         closure={"damping": cl.Law(odd=True, nodes=NODES), "spring": cl.Law(odd=True, nodes=NODES)},
         sigma=0.15,
     )
     data = simulated(STARTS, lambda t, u, v: 10 * np.sin(t) - 0.08 * v - 0.08 * v**3 - 4 * u - 0.3 * u**3, 0.15)
-    check_run(finished(problem, data))
+    check_run(finished(problem, data, draws=1600))
 
 
 # A density written once more ------------------------------------------------------------------------------------------
