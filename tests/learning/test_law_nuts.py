@@ -134,7 +134,7 @@ def test_a_shared_stiffness_and_unknown_noise():
         closure=cl.Law(nodes=NODES),
     )
     data = simulated(STARTS, lambda t, u, v: 10 * np.sin(t) - 0.08 * v - 0.08 * v**3 - 5 * u, 0.15)
-    run = finished(problem, data, draws=2200)
+    run = finished(problem, data, draws=3000)
     assert run.log_sigma() is not None
     assert run.posterior.population.shared == (True, False, False)
     check_run(run)
