@@ -1,6 +1,13 @@
 """Verdict, and scores against the truth where there is one."""
 
 from ._checks import check_table as check_table
+from ._contraction import (
+    DECIDED as DECIDED,
+    contraction as contraction,
+    law_contraction as law_contraction,
+    typical_inputs as typical_inputs,
+    what_data_leave_open as what_data_leave_open,
+)
 from ._discretisation_error import (
     bad_scheme as bad_scheme,
     often_too_coarse as often_too_coarse,
@@ -21,4 +28,5 @@ from ._trajectories import (
     theta_scores as theta_scores,
     trajectories as trajectories,
 )
-from ._verdict import Evidence as Evidence, Verdict as Verdict, judge as judge
+from ._undecided import Undecided as Undecided
+from ._verdict import Evidence as Evidence, Fault as Fault, Verdict as Verdict, judge as judge

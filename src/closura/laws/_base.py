@@ -55,6 +55,11 @@ class LawSpec(abc.ABC):
     def per_chain(self) -> bool:
         return False
 
+    @property
+    def sampled(self) -> bool:
+        """Is the law unknown, and does every chain hold its own? Then draws tell how sure it is."""
+        return self.trainable and self.per_chain
+
     def frame(self, range_: Range, scaling: Scaling) -> PyTree:
         """What laws are prepared with, for calls within a range: the range itself, by default."""
         return range_
@@ -96,6 +101,11 @@ class AbstractLaw(SolverLaw):
     def log_prior(self, range_: PyTree, view: SolverLaw | None) -> Float[Array, ""]:
         """Log density of the weights, up to a constant; `view` is the law as prepared for this range."""
         return jnp.zeros(())
+
+    def redrawn(self, key: PRNGKeyArray, range_: PyTree, spread: float = 1.0) -> "AbstractLaw":
+        """Another law from its prior, of the size that this one has, so many standard deviations wide; the law itself, by
+        default, where there is no prior to draw functions from."""
+        return self
 
     def unit(self, range_: PyTree) -> float:
         """How large a law must be to matter."""

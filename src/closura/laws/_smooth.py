@@ -14,6 +14,7 @@ from typing import ClassVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import jax.random as jr
 import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
@@ -231,6 +232,11 @@ class SmoothLaw(AbstractLaw):
         precision, mean = range_.prior(self.log_size)
         square = jnp.sum(precision * (self.coordinates - mean) ** 2 - jnp.log(precision))
         return -0.5 * (square + ((self.log_size - LOG_SIZE[0]) / LOG_SIZE[1]) ** 2)
+
+    def redrawn(self, key: PRNGKeyArray, range_: PyTree, spread: float = 1.0) -> "SmoothLaw":
+        precision, mean = range_.prior(self.log_size)
+        normal = jr.normal(key, jnp.shape(self.coordinates))
+        return self.with_weights(mean + spread * normal / jnp.sqrt(precision))
 
     @property
     def weights(self) -> PyTree:

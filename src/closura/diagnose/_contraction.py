@@ -1,0 +1,160 @@
+"""How much data narrowed what was believed before: contraction = 1 - var_posterior / var_prior.
+
+1 where data decide, 0 where they say nothing; on the unconstrained scale. The prior of a system's parameters is the population
+as the posterior has it, that of a law its prior at the sizes the posterior has: a small size that was inferred must not
+pass for knowledge of places where nobody was.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import xarray as xr
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+
+from ..laws import AbstractLaw, FittedLaw
+from ..learning import Run
+from ..sampling import labels_of
+from ._undecided import Number, OnGrid, Undecided, Unknowns, undecided
+
+DECIDED = 0.5
+NUMBERS = 20_000_000
+DRAWS = (100, 2000)  # at least and at most, of the population
+LAW_DRAWS = 1000
+POINTS = 32  # at which a law is looked at: as often at a place as it was visited
+FOLLOWS = 0.5  # of the variance of a population's mean, which is that of its systems' own mean
+
+
+def contraction(run: Run) -> xr.Dataset:
+    """Of every scalar, as `run.draws()` names them; NaN where its prior is not told."""
+    draws, known = run.draws(), prior_variances(run)
+    found = {}
+    for name, variable in draws.data_vars.items():
+        after = variable.astype(float).var(("chain", "draw"))
+        before = known.get(str(name), np.full(after.shape, np.nan))
+        found[name] = (after.dims, 1 - after.values / before)
+    return xr.Dataset(found, draws.drop_dims(("chain", "draw")).coords)
+
+
+def prior_variances(run: Run) -> dict[str, np.ndarray]:
+    """Before data, by the names of `run.draws()`."""
+    population, noise, shared = run.setup.population, run.setup.noise, np.array(run.problem.parameters.shared)
+    known = {name: np.asarray(variance, float) for name, variance in population.prior_variances.items()}
+    if noise is not None:
+        known["log_sigma"] = np.asarray(noise.variance, float)[np.array(noise.free)]
+    return known | {"theta": _of_systems(run)[:, ~shared]}
+
+
+def _of_systems(run: Run) -> Float[np.ndarray, "system parameter"]:
+    """Variance of systems drawn from the population, at posterior draws of it."""
+    theta, population = run.theta(), run.setup.population
+    each = int(np.prod(theta.shape[2:]))
+    count = int(np.clip(NUMBERS // each, *DRAWS))
+    chosen = _evenly(theta.shape[0] * theta.shape[1], count) if population.hierarchical else np.zeros(count, int)
+    phi = jax.tree.map(lambda a: jnp.asarray(a.reshape(-1, *a.shape[2:])[chosen]), run.kept.phi)
+
+    def one(key: PRNGKeyArray, phi: PyTree) -> Array:
+        return population.theta_from_normal(phi, jr.normal(key, theta.shape[2:]))
+
+    drawn = jax.vmap(one)(jr.split(jr.key(run.settings.seed), len(chosen)), phi)
+    return np.asarray(drawn, float).var(axis=0)
+
+
+def _evenly(total: int, most: int) -> np.ndarray:
+    return np.linspace(0, total - 1, min(most, total)).astype(int)
+
+
+# Laws -----------------------------------------------------------------------------------------------------------------
+
+
+def law_draws(
+    law: FittedLaw, points: Float[np.ndarray, "point input"], most: int = LAW_DRAWS
+) -> tuple[Float[np.ndarray, "draw point"], Float[np.ndarray, "draw point"]]:
+    """The law at points before and after data: a draw of its prior for each draw of the posterior, of the same size."""
+    some = law.some(most)
+    with jax.enable_x64(law.double or bool(jax.config.read("jax_enable_x64"))):
+        keys = jr.split(jr.key(0), len(jax.tree.leaves(some)[0]))
+        again: AbstractLaw = eqx.filter_vmap(lambda key, one: one.redrawn(key, law.frame))(keys, some)
+    both = (dataclasses.replace(law, law=one) for one in (again, some))
+    before, after = (np.asarray(one.draws(*points.T), float) for one in both)
+    return before, after
+
+
+def law_contraction(law: FittedLaw, points: Float[np.ndarray, "point input"]) -> Float[np.ndarray, " point"]:
+    """Of f(x) at every point."""
+    before, after = law_draws(law, points)
+    spread = before.var(axis=0)
+    return 1 - after.var(axis=0) / np.where(spread > 0, spread, np.inf)
+
+
+def typical_inputs(visited: Float[np.ndarray, "call input"], count: int = POINTS) -> np.ndarray:
+    """Some of the inputs a law was called with: of one input its quantiles, of more every so-many-th."""
+    visited = np.asarray(visited, float)
+    if visited.shape[1] == 1:
+        return np.quantile(visited, (np.arange(count) + 0.5) / count, axis=0)
+    return visited[_evenly(len(visited), 2 * count)]
+
+
+# What data do not decide ----------------------------------------------------------------------------------------------
+
+
+def what_data_leave_open(run: Run, laws: Mapping[str, FittedLaw], visited: Mapping[str, np.ndarray]) -> list[Undecided]:
+    """From the draws of a run: means of the population, shared parameters and sampled laws."""
+    numbers, after, before = _numbers(run)
+    seen = [law for name, law in laws.items() if law.law.spec.sampled and len(visited[name])]
+    chosen = _evenly(len(after), LAW_DRAWS) if seen else np.arange(len(after))
+    grids = [typical_inputs(visited[law.name]) for law in seen]
+    pairs = [law_draws(law, grid) for law, grid in zip(seen, grids)]
+    draws = np.concatenate([after[chosen], *(pair[1] for pair in pairs)], axis=1)
+    if not np.isfinite(draws).all() or len(draws) < 4:
+        return []
+    blocks = [np.diag(before), *(np.cov(pair[0].T) for pair in pairs)]
+    on_grid = [OnGrid(law.name, law.inputs, grid, pair[1].mean(axis=0)) for law, grid, pair in zip(seen, grids, pairs)]
+    return undecided(Unknowns(numbers, on_grid), _block_diagonal(blocks), np.atleast_2d(np.cov(draws.T)))
+
+
+def _numbers(run: Run) -> tuple[list[Number], Float[np.ndarray, "draw number"], Float[np.ndarray, " number"]]:
+    """Names, draws and prior variances of what stands above the systems; without a population the mean over systems."""
+    drawn, known, columns = run.draws(), prior_variances(run), []
+    own = drawn["theta"].mean("system")
+    if "mu" in drawn and "mu" in known:
+        mean = drawn["mu"]
+        lonely = _share(mean, own) < FOLLOWS
+        columns.append((_called(mean, lonely), mean, known["mu"]))
+    elif "mu" not in drawn:
+        columns.append((_called(own), own, known["theta"].mean(axis=0) / drawn.sizes["system"]))
+    if "shared" in drawn:
+        columns.append((_called(drawn["shared"]), drawn["shared"], known["shared"]))
+    numbers = [number for names, _, _ in columns for number in names]
+    after = [part.values.reshape(-1, part.shape[-1]).astype(float) for _, part, _ in columns]
+    empty = np.zeros((drawn.sizes["chain"] * drawn.sizes["draw"], 0))
+    return numbers, np.concatenate([empty, *after], axis=1), np.concatenate([np.zeros(0), *(v for *_, v in columns)])
+
+
+def _share(mean: xr.DataArray, own: xr.DataArray) -> np.ndarray:
+    """Of the variance of the population's means: what goes along with the mean of the systems themselves."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.nan_to_num(xr.corr(mean, own, ("chain", "draw")).values ** 2)
+
+
+def _called(part: xr.DataArray, lonely: Sequence[bool] | np.ndarray = ()) -> list[Number]:
+    """Parameters by name; where the systems' own values are known but not their population's mean, that is said."""
+    dim = str(part.dims[-1])
+    names, labels = part[dim].values.tolist(), labels_of(part, dim)
+    apart = list(lonely) or [False] * len(names)
+    return [
+        Number(f"the mean of {label} in the population" if alone else name, label == f"log {name}", bool(alone))
+        for name, label, alone in zip(names, labels, apart)
+    ]
+
+
+def _block_diagonal(blocks: Sequence[np.ndarray]) -> np.ndarray:
+    ends = np.cumsum([0, *(len(block) for block in blocks)])
+    whole = np.zeros((ends[-1], ends[-1]))
+    for start, end, block in zip(ends[:-1], ends[1:], blocks):
+        whole[start:end, start:end] = block
+    return whole
