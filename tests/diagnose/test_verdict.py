@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from closura import MLP, Known
+from closura import MLP, Known, Law
 from closura.diagnose import Evidence, Remark, SurrogateError, judge
 from closura.diagnose._remarks import odd_steps, repeated_draws
 from closura.equations import NOISES
@@ -17,6 +17,10 @@ from closura.sampling import convergence, named_draws
 
 SYSTEMS = ("A", "B", "C")
 GOOD = {"rhat": 1.0, "rhat_chains": 1.0, "rhat_groups": 1.0, "ess_bulk": 1000.0, "ess_tail": 1000.0}
+
+
+NOTHING_TO_LEARN = [{}, {"f": SimpleNamespace(spec=Known(np.sin))}]
+SAMPLED = {"f": SimpleNamespace(spec=Law())}
 
 
 def learned(loglik, tempered=0, **more):
@@ -76,9 +80,17 @@ def verdict(run=None, check=None, chi_square=1.0, outside=None, **more):
     return judge(run or make_run(), Evidence(check or make_check(), chi_square, outside or {"f": 0.0}, **more))
 
 
-def only_problem(given) -> str:
+HEADS = {
+    "not_converged": "NOT CONVERGED: do not use these results yet.",
+    "untrusted": "CANNOT BE TRUSTED: do not use these results.",
+}
+LEARNED = "Converged given the learned law: intervals leave its error out."
+
+
+def only_problem(given, word="not_converged") -> str:
     assert not given.converged
-    assert given.lines[0] == "NOT CONVERGED: do not use these results yet."
+    assert given.word == word
+    assert given.lines[0] == HEADS[word]
     assert len(given.problems) == 1
     assert given.remarks == []
     return given.problems[0]
@@ -86,7 +98,7 @@ def only_problem(given) -> str:
 
 def only_remark(given) -> str:
     assert given.converged
-    assert given.lines[0] == "Converged."
+    assert given.lines[0] == LEARNED
     assert len(given.remarks) == 1
     return given.remarks[0]
 
@@ -94,7 +106,10 @@ def only_remark(given) -> str:
 def test_nothing_wrong():
     given = verdict()
     assert given.converged
-    assert given.lines == ["Converged."]
+    assert given.word == "converged"
+    assert given.lines == [LEARNED]
+    for laws in (*NOTHING_TO_LEARN, SAMPLED):
+        assert verdict(make_run(laws=laws)).lines == ["Converged."]
 
 
 @pytest.mark.parametrize(
@@ -140,9 +155,6 @@ def test_stopped_while_sampling():
     given = verdict(make_run(finished=False, iteration=900), make_check(rhat=1.2))
     assert "Stopped at iteration 900 of 1000, while sampling" in given.problems[0]
     assert "R-hat is 1.200" in given.problems[1]
-
-
-NOTHING_TO_LEARN = [{}, {"f": SimpleNamespace(spec=Known(np.sin))}]
 
 
 def rising(rise):
@@ -245,19 +257,19 @@ def test_learning_that_cannot_be_judged(settings, log, counted, advice):
 
 
 def test_misses_the_data():
-    said = only_problem(verdict(chi_square=9.0))
+    said = only_problem(verdict(chi_square=9.0), "untrusted")
     assert "misses the data by 3.0 noise standard deviations" in said
     assert "the noise is larger than stated, physics is missing that the closure cannot supply, or learning got" in said
     assert "Check sigma and the equation; raise --iterations (now 1500) or try another --seed" in said
     for laws in NOTHING_TO_LEARN:
-        said = only_problem(verdict(make_run(laws=laws), chi_square=9.0))
+        said = only_problem(verdict(make_run(laws=laws), chi_square=9.0), "untrusted")
         assert "physics is missing, or the chains got stuck" in said
 
 
 def test_noise_without_a_scale_has_no_sigma_to_check():
     problem = copy.copy(mass_damper.problem)
     problem.noise = NOISES["poisson"]
-    said = only_problem(verdict(make_run(problem=problem), chi_square=9.0))
+    said = only_problem(verdict(make_run(problem=problem), chi_square=9.0), "untrusted")
     assert "the counts scatter more than those of independent events, physics is missing" in said
     assert "Check the counts and the equation; raise --iterations (now 1500)" in said
     assert "sigma" not in said
@@ -272,7 +284,7 @@ FOUND = [
 
 def test_what_checks_found_is_remarked():
     given = verdict(chi_square=1.5, checked=FOUND)
-    assert given.lines == ["Converged.", "all loud", "one far", "waves"]
+    assert given.lines == [LEARNED, "all loud", "one far", "waves"]
     learning = make_run(finished=False, phase="learn", chunks=[])
     assert verdict(learning, chi_square=1.5, checked=FOUND).remarks == []
 
@@ -285,7 +297,7 @@ def test_a_misfit_is_not_said_twice():
 
 @pytest.mark.parametrize("chi_square", [np.nan, np.inf])
 def test_predictions_that_are_not_finite(chi_square):
-    said = only_problem(verdict(chi_square=chi_square))
+    said = only_problem(verdict(chi_square=chi_square), "untrusted")
     assert "Whether the fit meets the data cannot be told" in said
     assert "Narrow the priors" in said
     nothing = SimpleNamespace(systems=(), counts=np.zeros(0, int))
@@ -307,7 +319,7 @@ def test_proposals_without_a_solution():
     said = only_remark(verdict(make_run(nonfinite=0.2 * evaluated)))
     assert "20.0% of the proposals gave no finite solution" in said
     assert "narrow the priors, lower dt, or choose a stiff integrator" in said
-    assert verdict(make_run(nonfinite=0.009 * evaluated)).lines == ["Converged."]
+    assert verdict(make_run(nonfinite=0.019 * evaluated)).lines == [LEARNED]
 
 
 @pytest.mark.parametrize("figure", [np.nan, 5.0])
@@ -316,7 +328,7 @@ def test_hardly_any_proposal_with_a_solution(figure):
     check = without_figures(figure)
     history = [learned(np.full(200, -np.inf))]
     run = make_run(nonfinite=0.96 * 1000 * 64 * 3, history=history)
-    said = only_problem(verdict(run, check, chi_square=np.nan))
+    said = only_problem(verdict(run, check, chi_square=np.nan), "untrusted")
     assert "96.0% of the proposals gave no finite solution" in said
     assert "narrow the priors, lower dt, or choose a stiff integrator" in said
     run.nonfinite = 0.94 * 1000 * 64 * 3
@@ -337,7 +349,7 @@ def test_systems_with_one_observation(counts, hierarchy, words):
 
 
 def test_kernels_for_comparison():
-    said = only_problem(verdict(make_run(settings=Settings(metropolis=False))))
+    said = only_problem(verdict(make_run(settings=Settings(metropolis=False))), "untrusted")
     assert "metropolis=False leaves a discretisation error" in said
     said = only_remark(verdict(make_run(settings=Settings(covariance="self"))))
     assert "biased while its covariance moves with the chains, as it does while learning" in said
@@ -413,7 +425,7 @@ def standing(share, system=2, group=2, draws=101):
 
 
 def test_draws_of_one_group_of_one_system_that_repeat():
-    said = only_problem(verdict(draws=standing(0.81)))
+    said = only_problem(verdict(draws=standing(0.81)), "untrusted")
     assert said.startswith("Draws of k, u0, v0 of C in group 2 repeat 8")
     assert "% of the time (elsewhere 0%): these chains hardly move. Raise --iterations" in said
     assert verdict(draws=standing(0.5)).converged
@@ -442,7 +454,7 @@ def test_many_that_repeat_are_counted():
     made = make_draws(101)
     made["theta"].values[:4] = made["theta"].values[:4, :1]
     made["theta"].values[4:8, :, :2] = made["theta"].values[4:8, :1, :2]
-    said = only_problem(verdict(draws=made))
+    said = only_problem(verdict(draws=made), "untrusted")
     assert "of A in group 0 repeat 100% of the time (elsewhere 0%); draws of k, u0, v0 of B in group 0" in said
     assert "; 2 more like these" in said
 

@@ -13,6 +13,7 @@ from ._discretisation_error import (
     often_too_coarse as often_too_coarse,
     refinement_error as refinement_error,
 )
+from ._foresight import foreseen as foreseen
 from ._identifiability import confounded as confounded
 from ._membership import LEVEL as LEVEL, Membership as Membership, membership as membership
 from ._remarks import Remark as Remark, remarks as remarks

@@ -114,7 +114,7 @@ def what_data_leave_open(run: Run, laws: Mapping[str, FittedLaw], visited: Mappi
         return []
     blocks = [np.diag(before), *(np.cov(pair[0].T) for pair in pairs)]
     on_grid = [OnGrid(law.name, law.inputs, grid, pair[1].mean(axis=0)) for law, grid, pair in zip(seen, grids, pairs)]
-    return undecided(Unknowns(numbers, on_grid), _block_diagonal(blocks), np.atleast_2d(np.cov(draws.T)))
+    return undecided(Unknowns(numbers, on_grid), block_diagonal(blocks), np.atleast_2d(np.cov(draws.T)))
 
 
 def _numbers(run: Run) -> tuple[list[Number], Float[np.ndarray, "draw number"], Float[np.ndarray, " number"]]:
@@ -141,20 +141,25 @@ def _share(mean: xr.DataArray, own: xr.DataArray) -> np.ndarray:
         return np.nan_to_num(xr.corr(mean, own, ("chain", "draw")).values ** 2)
 
 
-def _called(part: xr.DataArray, lonely: Sequence[bool] | np.ndarray = ()) -> list[Number]:
-    """Parameters by name; where the systems' own values are known but not their population's mean, that is said."""
+def _called(part: xr.DataArray, lonely: np.ndarray | None = None) -> list[Number]:
     dim = str(part.dims[-1])
-    names, labels = part[dim].values.tolist(), labels_of(part, dim)
-    apart = list(lonely) or [False] * len(names)
+    return called(part[dim].values.tolist(), labels_of(part, dim), lonely)
+
+
+def called(names: Sequence[str], labels: Sequence[str], lonely: np.ndarray | None = None) -> list[Number]:
+    """Parameters by name; where the systems' own values are known but not their population's mean, that is said."""
+    apart = [False] * len(names) if lonely is None else lonely.tolist()
     return [
-        Number(f"the mean of {label} in the population" if alone else name, label == f"log {name}", bool(alone))
+        Number(f"the mean of {label} in the population" if alone else name, label == f"log {name}", alone)
         for name, label, alone in zip(names, labels, apart)
     ]
 
 
-def _block_diagonal(blocks: Sequence[np.ndarray]) -> np.ndarray:
-    ends = np.cumsum([0, *(len(block) for block in blocks)])
-    whole = np.zeros((ends[-1], ends[-1]))
-    for start, end, block in zip(ends[:-1], ends[1:], blocks):
-        whole[start:end, start:end] = block
+def block_diagonal(blocks: Sequence[np.ndarray]) -> np.ndarray:
+    """Of blocks of any shape."""
+    whole = np.zeros(np.sum([(0, 0), *(block.shape for block in blocks)], axis=0))
+    row = column = 0
+    for block in blocks:
+        whole[row : row + block.shape[0], column : column + block.shape[1]] = block
+        row, column = row + block.shape[0], column + block.shape[1]
     return whole

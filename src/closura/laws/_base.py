@@ -102,6 +102,10 @@ class AbstractLaw(SolverLaw):
         """Log density of the weights, up to a constant; `view` is the law as prepared for this range."""
         return jnp.zeros(())
 
+    def prior_precision(self, range_: PyTree) -> Float[Array, "..."]:
+        """Of the weights of a law that is sampled, given its size."""
+        raise TypeError(f"{type(self).__name__} has no prior over functions")
+
     def redrawn(self, key: PRNGKeyArray, range_: PyTree, spread: float = 1.0) -> "AbstractLaw":
         """Another law from its prior, of the size that this one has, so many standard deviations wide; the law itself, by
         default, where there is no prior to draw functions from."""

@@ -233,6 +233,9 @@ class SmoothLaw(AbstractLaw):
         square = jnp.sum(precision * (self.coordinates - mean) ** 2 - jnp.log(precision))
         return -0.5 * (square + ((self.log_size - LOG_SIZE[0]) / LOG_SIZE[1]) ** 2)
 
+    def prior_precision(self, range_: PyTree) -> Float[Array, "*chain coordinate"]:
+        return range_.prior(self.log_size)[0]
+
     def redrawn(self, key: PRNGKeyArray, range_: PyTree, spread: float = 1.0) -> "SmoothLaw":
         precision, mean = range_.prior(self.log_size)
         normal = jr.normal(key, jnp.shape(self.coordinates))

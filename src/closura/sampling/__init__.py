@@ -8,6 +8,13 @@ from ._convergence import (
     convergence as convergence,
 )
 from ._differential_evolution import DifferentialEvolution as DifferentialEvolution
+from ._gauss_newton import (
+    Above as Above,
+    Precisions as Precisions,
+    above as above,
+    information as information,
+    precisions as precisions,
+)
 from ._gibbs import NoiseGibbs as NoiseGibbs, PopulationGibbs as PopulationGibbs
 from ._independence import Independence as Independence
 from ._kernel import Kernel as Kernel, Tuning as Tuning, init_all as init_all, sweep as sweep
