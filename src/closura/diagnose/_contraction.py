@@ -19,14 +19,13 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 from ..laws import AbstractLaw, FittedLaw
 from ..learning import Run
 from ..sampling import labels_of
-from ._undecided import Number, OnGrid, Undecided, Unknowns, undecided
+from ._undecided import Number, OnGrid, Undecided, Unknowns, lonely_means, undecided
 
 DECIDED = 0.5
 NUMBERS = 20_000_000
 DRAWS = (100, 2000)  # at least and at most, of the population
 LAW_DRAWS = 1000
 POINTS = 32  # at which a law is looked at: as often at a place as it was visited
-FOLLOWS = 0.5  # of the variance of a population's mean, which is that of its systems' own mean
 
 
 def contraction(run: Run) -> xr.Dataset:
@@ -103,7 +102,7 @@ def typical_inputs(visited: Float[np.ndarray, "call input"], count: int = POINTS
 
 
 def what_data_leave_open(run: Run, laws: Mapping[str, FittedLaw], visited: Mapping[str, np.ndarray]) -> list[Undecided]:
-    """From the draws of a run: means of the population, shared parameters and sampled laws."""
+    """From the draws of a run: parameters of all systems together, shared ones, sampled laws, and means of the population."""
     numbers, after, before = _numbers(run)
     seen = [law for name, law in laws.items() if law.law.spec.sampled and len(visited[name])]
     chosen = _evenly(len(after), LAW_DRAWS) if seen else np.arange(len(after))
@@ -114,44 +113,32 @@ def what_data_leave_open(run: Run, laws: Mapping[str, FittedLaw], visited: Mappi
         return []
     blocks = [np.diag(before), *(np.cov(pair[0].T) for pair in pairs)]
     on_grid = [OnGrid(law.name, law.inputs, grid, pair[1].mean(axis=0)) for law, grid, pair in zip(seen, grids, pairs)]
-    return undecided(Unknowns(numbers, on_grid), block_diagonal(blocks), np.atleast_2d(np.cov(draws.T)))
+    found = undecided(Unknowns(numbers, on_grid), block_diagonal(blocks), np.atleast_2d(np.cov(draws.T)))
+    contracted = contraction(run)
+    return found + (lonely_means(numbers, contracted["mu"].values, found) if "mu" in contracted else [])
 
 
 def _numbers(run: Run) -> tuple[list[Number], Float[np.ndarray, "draw number"], Float[np.ndarray, " number"]]:
-    """Names, draws and prior variances of what stands above the systems; without a population the mean over systems."""
-    drawn, known, columns = run.draws(), prior_variances(run), []
-    own = drawn["theta"].mean("system")
-    if "mu" in drawn and "mu" in known:
-        mean = drawn["mu"]
-        lonely = _share(mean, own) < FOLLOWS
-        columns.append((_called(mean, lonely), mean, known["mu"]))
-    elif "mu" not in drawn:
-        columns.append((_called(own), own, known["theta"].mean(axis=0) / drawn.sizes["system"]))
+    """Names, draws and variances before data of each parameter's mean over the systems, and of what systems share."""
+    drawn, known = run.draws(), prior_variances(run)
+    own, systems = drawn["theta"].mean("system"), drawn.sizes["system"]
+    parts, numbers, prior = [own], called(own), [known["theta"].mean(axis=0) / systems]
+    if "mu" in known:
+        scatter = np.median(np.exp(drawn["log_tau"].values), axis=(0, 1)) if "log_tau" in drawn else 0.0
+        prior = [known["mu"] + scatter / systems]
     if "shared" in drawn:
-        columns.append((_called(drawn["shared"]), drawn["shared"], known["shared"]))
-    numbers = [number for names, _, _ in columns for number in names]
-    after = [part.values.reshape(-1, part.shape[-1]).astype(float) for _, part, _ in columns]
-    empty = np.zeros((drawn.sizes["chain"] * drawn.sizes["draw"], 0))
-    return numbers, np.concatenate([empty, *after], axis=1), np.concatenate([np.zeros(0), *(v for *_, v in columns)])
+        parts.append(drawn["shared"])
+        numbers += called(drawn["shared"])
+        prior.append(known["shared"])
+    after = [part.values.reshape(-1, part.shape[-1]).astype(float) for part in parts]
+    return numbers, np.concatenate(after, axis=1), np.concatenate(prior)
 
 
-def _share(mean: xr.DataArray, own: xr.DataArray) -> np.ndarray:
-    """Of the variance of the population's means: what goes along with the mean of the systems themselves."""
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return np.nan_to_num(xr.corr(mean, own, ("chain", "draw")).values ** 2)
-
-
-def _called(part: xr.DataArray, lonely: np.ndarray | None = None) -> list[Number]:
+def called(part: xr.DataArray) -> list[Number]:
+    """Parameters by name, along the last dim."""
     dim = str(part.dims[-1])
-    return called(part[dim].values.tolist(), labels_of(part, dim), lonely)
-
-
-def called(names: Sequence[str], labels: Sequence[str], lonely: np.ndarray | None = None) -> list[Number]:
-    """Parameters by name; where the systems' own values are known but not their population's mean, that is said."""
-    apart = [False] * len(names) if lonely is None else lonely.tolist()
     return [
-        Number(f"the mean of {label} in the population" if alone else name, label == f"log {name}", alone)
-        for name, label, alone in zip(names, labels, apart)
+        Number(name, label == f"log {name}") for name, label in zip(part[dim].values.tolist(), labels_of(part, dim))
     ]
 
 

@@ -21,11 +21,11 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 from ..laws import AbstractLaw, over_draws, prepare
 from ..learning import Run
 from ..sampling import Above, Chains, Precisions, above, information, precisions
-from ._contraction import FOLLOWS, block_diagonal, called, typical_inputs
+from ._contraction import block_diagonal, typical_inputs
 from ._trajectories import predicted
-from ._undecided import Number, OnGrid, Undecided, Unknowns, advice, undecided
+from ._undecided import Number, OnGrid, Undecided, Unknowns, advice, lonely_means, undecided
 
-CANDIDATES, JUDGED = 24, 4
+LAWS, TRIED, JUDGED = 12, 12, 4
 # In the prior's standard deviations: laws and population means as they may well be.
 MODERATE_LAW, MODERATE_MEAN = 0.3, 0.5
 
@@ -54,10 +54,13 @@ def foreseen(run: Run) -> list[str]:
 
 
 def _plausible(run: Run) -> Chains | None:
-    """A few draws as groups of one chain each, those that miss the data least; None where none has a solution."""
-    population, noise, settings = run.setup.population, run.setup.noise, run.settings
+    """A few draws as groups of one chain each; None where none has a solution.
+
+    Of many laws those that miss the data least, every system with the parameters that do of those it was tried with.
+    """
+    population, noise, key = run.setup.population, run.setup.noise, jr.key(run.settings.seed)
     systems, parameters = run.state.chains.theta.shape[2:]
-    first = jax.tree.map(lambda a: a[0, 0], run.state.chains.law)
+    first = jax.tree.map(itemgetter((0, 0)), run.state.chains.law)
     frames = run.state.ranges
 
     @eqx.filter_jit
@@ -67,19 +70,27 @@ def _plausible(run: Run) -> Chains | None:
         mean = MODERATE_MEAN * jr.normal(keys[0], (parameters,))
         phi = population.phi_from_normal(jnp.stack([mean, jnp.zeros(parameters)]))
         laws = {n: law.redrawn(k, frames[n], MODERATE_LAW) for k, (n, law) in zip(keys[2:], first.items())}
-        theta = population.theta_from_normal(phi, jr.normal(keys[1], (systems, parameters)))
+        normal = jr.normal(keys[1], (TRIED, systems, parameters))
+        theta = jax.vmap(lambda normal: population.theta_from_normal(phi, normal))(normal)
         return theta, phi, laws, prepare(laws, frames)
 
-    theta, phi, laws, views = draw(jr.split(jr.key(settings.seed), CANDIDATES))
-    log_sigma = None if noise is None else jnp.broadcast_to(noise.mean, (CANDIDATES, len(noise.free)))
+    theta, phi, laws, views = draw(jr.split(key, LAWS))
     shared = {name: law for name, law in run.views.items() if name in run.setup.closures}
-    said = np.asarray(predicted(run.setup.exact, theta, *over_draws(shared, views)), float)
+    views, axes = over_draws(shared, views)
+    many = theta.reshape(-1, systems, parameters), jax.tree.map(lambda a: jnp.repeat(a, TRIED, axis=0), views)
+    said = np.asarray(predicted(run.setup.exact, *many, axes), float).reshape(LAWS, TRIED, *run.data.value.shape)
     with np.errstate(over="ignore", invalid="ignore"):
-        miss = np.sum(np.where(run.data.mask, said - run.data.value, 0.0) ** 2, axis=(1, 2))
-    best = np.argsort(np.where(np.isfinite(miss), miss, np.inf))[: min(JUDGED, int(np.isfinite(miss).sum()))]
-    if not len(best):
+        miss = np.sum(np.where(run.data.mask, said - run.data.value, 0.0) ** 2, axis=-1)  # (law, tried, system)
+    miss = np.where(np.isfinite(miss), miss, np.inf)
+    # What systems share is the same in all of them: the first try has it.
+    best = np.zeros(miss.shape[:1] + miss.shape[2:], int) if population.shared is not None else miss.argmin(axis=1)
+    reached = np.take_along_axis(miss, best[:, None], axis=1)[:, 0]
+    theta = jnp.take_along_axis(theta, jnp.asarray(best)[:, None, :, None], axis=1)[:, 0]
+    chosen = np.argsort(reached.sum(axis=1))[: min(JUDGED, int(np.isfinite(reached).all(axis=1).sum()))]
+    if not len(chosen):
         return None
-    return jax.tree.map(lambda a: jnp.asarray(a)[best][:, None], Chains(theta, phi, log_sigma, laws))
+    log_sigma = None if noise is None else jnp.broadcast_to(noise.mean, (LAWS, len(noise.free)))
+    return jax.tree.map(lambda a: jnp.asarray(a)[chosen][:, None], Chains(theta, phi, log_sigma, laws))
 
 
 def _inputs(run: Run, chains: Chains) -> dict[str, Float[np.ndarray, "draw call input"]]:
@@ -116,42 +127,38 @@ def _value_and_slope(law: AbstractLaw, frame: PyTree, grid: Float[Array, "point 
 
 def _at_draw(run: Run, reduced: Above, precision: Precisions, laws: Sequence[Slope]) -> list[Undecided]:
     """From the information that is left above theta."""
-    own, held, count = len(precision.own), len(precision.held), len(reduced.left)
+    own, held, systems = len(precision.own), len(precision.held), len(reduced.inner)
     means = own if precision.mean is not None else 0
     stated = np.concatenate([np.zeros(means + held), *(law.precision for law in laws)])
     covariance = np.linalg.inv(reduced.left + np.diag(stated))
     # The mean over systems of what is their own follows what stands above them, and scatters about it.
-    follows = -reduced.follows.mean(axis=0)
-    scatter = np.linalg.inv(reduced.inner).mean(axis=0) / len(reduced.inner)
-    mine, apart = np.eye(count)[:means], np.zeros((means, means))
-    variance, lonely = 1 / np.asarray(precision.mean if means else np.diag(precision.theta) * len(reduced.inner)), None
-    if means:
-        together, along = follows @ covariance @ follows.T + scatter, covariance[:means] @ follows.T
-        lonely = np.diag(along) ** 2 / (np.diag(covariance)[:means] * np.diag(together)) < FOLLOWS
-    else:
-        mine, apart = follows, scatter
-    into = block_diagonal([np.eye(held), *(law.slope for law in laws)])
-    rows = np.concatenate([mine, np.concatenate([np.zeros((len(into), means)), into], axis=1)])
-    posterior = rows @ covariance @ rows.T + block_diagonal([apart, np.zeros((len(into),) * 2)])
-    before = [law.slope / law.precision @ law.slope.T for law in laws]
-    prior = block_diagonal([np.diag(variance), np.diag(1 / precision.shared), *before])
-    numbers = [*_called(run, precision.own, lonely), *_called(run, precision.held)]
-    return undecided(Unknowns(numbers, [law.on_grid for law in laws]), prior, posterior)
-
-
-def _called(run: Run, chosen: np.ndarray, lonely: np.ndarray | None = None) -> list[Number]:
+    into = block_diagonal([np.eye(means + held), *(law.slope for law in laws)])[means:]
+    rows = np.concatenate([-reduced.follows.mean(axis=0), into])
+    posterior = rows @ covariance @ rows.T
+    posterior[:own, :own] += np.linalg.inv(reduced.inner).mean(axis=0) / systems
+    mean = 0.0 if precision.mean is None else 1 / precision.mean
+    before = np.diag(mean + np.diag(np.linalg.inv(precision.theta)) / systems)
+    prior = [before, np.diag(1 / precision.shared), *(law.slope / law.precision @ law.slope.T for law in laws)]
     parameters = run.problem.parameters
-    names, labels = (np.array(every)[chosen].tolist() for every in (parameters.names, parameters.labels))
-    return called(names, labels, lonely)
+    names = list(zip(parameters.names, parameters.labels))
+    numbers = [
+        Number(name, label == f"log {name}") for name, label in (names[i] for i in (*precision.own, *precision.held))
+    ]
+    found = undecided(Unknowns(numbers, [law.on_grid for law in laws]), block_diagonal(prior), posterior)
+    contraction = 1 - np.diag(covariance)[:means] * (precision.mean if means else 1.0)
+    return found + lonely_means(numbers[:means], contraction, found)
 
 
 def _agreed(found: Sequence[Sequence[Undecided]]) -> list[Undecided]:
-    """What at least half of the draws find between the same parties, in the words that most of them have for it."""
+    """What at least half of the draws find of the same number (or laws), with who takes part in at least half of these."""
     every = [one for draw in found for one in draw]
-    often = Counter(one.owners for one in every)
+    often = Counter(one.lead for one in every)
     agreed = []
-    for owners, times in often.items():
+    for lead, times in often.items():
         if 2 * times >= len(found):
-            words = Counter(one for one in every if one.owners == owners)
-            agreed.append(words.most_common(1)[0][0])
+            parties = [party for one in every if one.lead == lead for party in one.parties]
+            present = Counter(party.owner for party in parties)
+            words = Counter(parties).most_common()
+            most = [next(p for p, _ in words if p.owner == owner) for owner, n in present.items() if 2 * n >= times]
+            agreed.append(Undecided(tuple(most)))
     return agreed

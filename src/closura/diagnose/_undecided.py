@@ -16,19 +16,25 @@ from jaxtyping import Float
 OPEN = 0.5  # of the prior's variance is left: data do not decide
 TIED = 0.5  # of the variance of a number, or of a law, that a combination explains
 ALIKE = 0.9  # of a change of a law, that is of a simple shape
-NEARLY = 0.02  # between shapes that are as good
+NEARLY = 0.002  # between shapes that are as good
 MATTERS = 0.05  # of the size of a law: changes that anybody would see
 NOTHING = 1e-8
+
+# By whether all move in one direction, and whether they are two.
+RATIOS = {(True, True): "their ratio", (False, True): "their product", (True, False): "their ratios"}
+RATIOS[False, False] = "their products and ratios"
+SUMS = {(True, True): "their difference", (False, True): "their sum", (True, False): "their differences"}
+SUMS[False, False] = "their sums and differences"
 
 Square = Float[np.ndarray, "all all"]
 
 
 class Number(NamedTuple):
-    """An unknown number as people call it; on the log scale, or as it is; of a population, whose systems are known better."""
+    """An unknown number as people call it; on the log scale, or as it is. A parameter that differs between systems counts by its
+    mean over these."""
 
     name: str
     log: bool = False
-    of_population: bool = False
 
 
 class OnGrid(NamedTuple):
@@ -76,8 +82,9 @@ class Undecided(NamedTuple):
         return tuple(party.name for party in self.parties)
 
     @property
-    def owners(self) -> frozenset[str]:
-        return frozenset(party.owner for party in self.parties)
+    def lead(self) -> str:
+        """Whom it is about."""
+        return self.parties[0].owner
 
     @property
     def known(self) -> str:
@@ -87,9 +94,9 @@ class Undecided(NamedTuple):
         if count == 1:
             return ""
         if scales == {"log"}:
-            return ("their ratio" if alike else "their product") if count == 2 else "their ratios and products"
+            return RATIOS[alike, count == 2]
         if scales == {"plain"}:
-            return ("their difference" if alike else "their sum") if count == 2 else "their sums and differences"
+            return SUMS[alike, count == 2]
         return "a combination of them"
 
     def __str__(self) -> str:
@@ -147,8 +154,19 @@ def undecided(unknowns: Unknowns, prior: Square, posterior: Square) -> list[Unde
             rows.append(mine)
     reduce = np.concatenate(rows)
     values, combinations = _generalised(reduce @ prior @ reduce.T, reduce @ posterior @ reduce.T)
-    open_ = values > OPEN
-    return found + _named(unknowns, (combinations @ reduce)[open_], posterior)
+    return found + _named(unknowns, (combinations @ reduce)[values > OPEN], posterior)
+
+
+def lonely_means(
+    numbers: Sequence[Number], contraction: Float[np.ndarray, " number"], said: Sequence[Undecided]
+) -> list[Undecided]:
+    """Of parameters that are decided, means of the population that are not: there are too few systems."""
+    before = {party.owner for one in said for party in one.parties}
+    return [
+        Undecided((Party(f"the mean of {'log ' * number.log}{number.name} in the population", "mean", number.name),))
+        for number, share in zip(numbers, contraction)
+        if share < 1 - OPEN and number.name not in before
+    ]
 
 
 def _questions(law: OnGrid) -> Float[np.ndarray, "question point"]:
@@ -203,7 +221,7 @@ def _parties(unknowns: Unknowns, moved: Float[np.ndarray, " all"], posterior: Sq
     numbers = len(unknowns.numbers)
     share = moved[:numbers] ** 2 * variance / np.maximum(np.diag(posterior)[:numbers], 1e-300)
     parties = [
-        Party(number.name, _kind(number), number.name, float(np.sign(by)), "log" if number.log else "plain")
+        Party(number.name, "number", number.name, float(np.sign(by)), "log" if number.log else "plain")
         for number, by, tied in zip(unknowns.numbers, moved[:numbers], share > TIED)
         if tied
     ]
@@ -244,10 +262,6 @@ def _on_one_scale(parties: list[Party]) -> list[Party]:
     if not any(party.kind == "part" and party.scale == "plain" for party in parties):
         return parties
     return [party if party.kind == "part" else party._replace(scale="plain") for party in parties]
-
-
-def _kind(number: Number) -> str:
-    return "mean" if number.of_population else "number"
 
 
 def _input(name: str) -> str:
