@@ -18,16 +18,18 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from ..laws import AbstractLaw, over_draws, prepare
+from ..laws import AbstractLaw, SolverLaws, over_draws, prepare
 from ..learning import Run
 from ..sampling import Above, Chains, Precisions, above, information, precisions
 from ._contraction import block_diagonal, typical_inputs
 from ._trajectories import predicted
 from ._undecided import Number, OnGrid, Undecided, Unknowns, advice, lonely_means, undecided
 
-LAWS, TRIED, JUDGED = 12, 12, 4
-# In the prior's standard deviations: laws and population means as they may well be.
-MODERATE_LAW, MODERATE_MEAN = 0.3, 0.5
+# Laws that are tried, parameters that every system is tried with under each, and how many of these laws are judged.
+TRIED, TRIED_EXPENSIVE, JUDGED = (16, 12), (8, 4), 4
+# In the prior's standard deviations: laws and population means as they may well be. The unit of a law is a guess before any
+# data are seen: laws are tried over decades of it.
+MODERATE_LAW, MODERATE_MEAN, DECADES = 0.3, 0.5, (-1.0, 2.5)
 
 
 class Slope(NamedTuple):
@@ -37,60 +39,71 @@ class Slope(NamedTuple):
     slope: Float[np.ndarray, "point coordinate"]
     precision: Float[np.ndarray, " coordinate"]
 
+    def in_unit(self, unit: float) -> "Slope":
+        """The same where the law is so much larger than was thought: so is what may be of it before data."""
+        return self._replace(precision=self.precision / unit**2)
+
 
 def foreseen(run: Run) -> list[str]:
     """In words, what these data will not decide, of a problem whose laws chains sample."""
-    chains = _plausible(run)
-    if chains is None:
+    chains, unit = _plausible(run)
+    if not len(unit):
         return []
     told, priors = information(run.posterior, chains), precisions(run.setup.population, chains)
     inputs, found = _inputs(run, chains), []
     for draw, prior in enumerate(priors):
         here = jax.tree.map(itemgetter((draw, 0)), chains.law)
         own = {name: here[name] for name in sorted(run.sampled)}
-        laws = [_slope(run, name, law, inputs[name][draw]) for name, law in own.items()]
+        laws = [_slope(run, name, law, inputs[name][draw]).in_unit(unit[draw]) for name, law in own.items()]
         found.append(_at_draw(run, above(told.of(draw), prior), prior, laws))
     return [advice(one).replace("Data do not decide", "Data will not decide", 1) for one in _agreed(found)]
 
 
-def _plausible(run: Run) -> Chains | None:
-    """A few draws as groups of one chain each; None where none has a solution.
+def _plausible(run: Run) -> tuple[Chains, Float[np.ndarray, " draw"]]:
+    """A few draws as groups of one chain each, and how much larger than thought their laws are; none where nothing has a
+    solution.
 
     Of many laws those that miss the data least, every system with the parameters that do of those it was tried with.
     """
-    population, noise, key = run.setup.population, run.setup.noise, jr.key(run.settings.seed)
+    population, noise = run.setup.population, run.setup.noise
     systems, parameters = run.state.chains.theta.shape[2:]
     first = jax.tree.map(itemgetter((0, 0)), run.state.chains.law)
     frames = run.state.ranges
+    laws_tried, tried = TRIED_EXPENSIVE if run.problem.expensive else TRIED
 
     @eqx.filter_jit
     @eqx.filter_vmap
-    def draw(key: PRNGKeyArray) -> tuple[Array, PyTree, PyTree, PyTree]:
+    def draw(key: PRNGKeyArray, unit: Array) -> tuple[Array, PyTree, PyTree, PyTree]:
         keys = jr.split(key, 2 + len(first))
         mean = MODERATE_MEAN * jr.normal(keys[0], (parameters,))
         phi = population.phi_from_normal(jnp.stack([mean, jnp.zeros(parameters)]))
-        laws = {n: law.redrawn(k, frames[n], MODERATE_LAW) for k, (n, law) in zip(keys[2:], first.items())}
-        normal = jr.normal(keys[1], (TRIED, systems, parameters))
+        laws = {n: law.redrawn(k, frames[n], unit * MODERATE_LAW) for k, (n, law) in zip(keys[2:], first.items())}
+        normal = jr.normal(keys[1], (tried, systems, parameters))
         theta = jax.vmap(lambda normal: population.theta_from_normal(phi, normal))(normal)
         return theta, phi, laws, prepare(laws, frames)
 
-    theta, phi, laws, views = draw(jr.split(key, LAWS))
+    units = np.logspace(*DECADES, laws_tried)
+    theta, phi, laws, views = draw(jr.split(jr.key(run.settings.seed), laws_tried), jnp.asarray(units, float))
     shared = {name: law for name, law in run.views.items() if name in run.setup.closures}
-    views, axes = over_draws(shared, views)
-    many = theta.reshape(-1, systems, parameters), jax.tree.map(lambda a: jnp.repeat(a, TRIED, axis=0), views)
-    said = np.asarray(predicted(run.setup.exact, *many, axes), float).reshape(LAWS, TRIED, *run.data.value.shape)
-    with np.errstate(over="ignore", invalid="ignore"):
-        miss = np.sum(np.where(run.data.mask, said - run.data.value, 0.0) ** 2, axis=-1)  # (law, tried, system)
-    miss = np.where(np.isfinite(miss), miss, np.inf)
+    miss = _miss(run, theta, *over_draws(shared, views))
     # What systems share is the same in all of them: the first try has it.
-    best = np.zeros(miss.shape[:1] + miss.shape[2:], int) if population.shared is not None else miss.argmin(axis=1)
-    reached = np.take_along_axis(miss, best[:, None], axis=1)[:, 0]
+    best = miss.argmin(axis=1) if population.shared is None else np.zeros((laws_tried, systems), int)
+    reached = np.take_along_axis(miss, best[:, None], axis=1)[:, 0].sum(axis=1)
+    chosen = np.argsort(reached)[: min(JUDGED, int(np.isfinite(reached).sum()))]
     theta = jnp.take_along_axis(theta, jnp.asarray(best)[:, None, :, None], axis=1)[:, 0]
-    chosen = np.argsort(reached.sum(axis=1))[: min(JUDGED, int(np.isfinite(reached).all(axis=1).sum()))]
-    if not len(chosen):
-        return None
-    log_sigma = None if noise is None else jnp.broadcast_to(noise.mean, (LAWS, len(noise.free)))
-    return jax.tree.map(lambda a: jnp.asarray(a)[chosen][:, None], Chains(theta, phi, log_sigma, laws))
+    log_sigma = None if noise is None else jnp.broadcast_to(noise.mean, (laws_tried, len(noise.free)))
+    chains = jax.tree.map(lambda a: jnp.asarray(a)[chosen][:, None], Chains(theta, phi, log_sigma, laws))
+    return chains, np.maximum(units[chosen], 1.0)
+
+
+def _miss(run: Run, theta: Float[Array, "law tried system parameter"], laws: SolverLaws, axes: int) -> np.ndarray:
+    """(law, tried, system): how far predictions are from the data; infinite where there are none."""
+    tried = theta.shape[1]
+    repeated = jax.tree.map(lambda a: jnp.repeat(a, tried, axis=0), laws)
+    said = np.asarray(predicted(run.setup.exact, theta.reshape(-1, *theta.shape[2:]), repeated, axes), float)
+    with np.errstate(over="ignore", invalid="ignore"):
+        miss = np.sum(np.where(run.data.mask, said - run.data.value, 0.0) ** 2, axis=-1)
+    return np.where(np.isfinite(miss), miss, np.inf).reshape(theta.shape[:3])
 
 
 def _inputs(run: Run, chains: Chains) -> dict[str, Float[np.ndarray, "draw call input"]]:

@@ -16,7 +16,7 @@ from jaxtyping import Float
 OPEN = 0.5  # of the prior's variance is left: data do not decide
 TIED = 0.5  # of the variance of a number, or of a law, that a combination explains
 ALIKE = 0.9  # of a change of a law, that is of a simple shape
-NEARLY = 0.002  # between shapes that are as good
+NEARLY = 0.02  # between shapes that are as good
 MATTERS = 0.05  # of the size of a law: changes that anybody would see
 NOTHING = 1e-8
 
@@ -225,7 +225,7 @@ def _parties(unknowns: Unknowns, moved: Float[np.ndarray, " all"], posterior: Sq
         for number, by, tied in zip(unknowns.numbers, moved[:numbers], share > TIED)
         if tied
     ]
-    logs = bool(parties) and all(party.scale == "log" for party in parties)
+    sign = parties[0].sign if parties and all(party.scale == "log" for party in parties) else 0.0
     for law, place in zip(unknowns.laws, unknowns.places):
         change = moved[place]
         square, size = float(np.mean(change**2)), float(np.mean(law.mean**2))
@@ -233,18 +233,28 @@ def _parties(unknowns: Unknowns, moved: Float[np.ndarray, " all"], posterior: Sq
             continue
         whole = change @ posterior[place, place] @ change / len(change) ** 2
         if variance * square**2 > TIED * whole:
-            parties.append(_law_party(law, change, logs))
-    return _on_one_scale(parties)
+            parties.append(_law_party(law, change, sign))
+    # A part of a law that has no simple shape is nobody's question.
+    return _on_one_scale(parties) if any(party.scale for party in parties) else []
 
 
-def _law_party(law: OnGrid, change: Float[np.ndarray, " point"], logs: bool) -> Party:
-    """A change of a law by its shape."""
+def _law_party(law: OnGrid, change: Float[np.ndarray, " point"], log_sign: float) -> Party:
+    """A change of a law by its shape; `log_sign`: in which direction positive numbers go along, 0 where there are others.
+
+    Of shapes that are as good: a constant is one also where the law is nearly constant; where a law in proportion to its
+    input grows with a positive number, that is more often a factor (a mass) than something to subtract.
+    """
     one = np.ones(len(change))
     shapes = {"constant": one, "size": law.mean} | dict(zip(law.inputs, law.grid.T))
     alike = {name: _cosine(change, shape) for name, shape in shapes.items()}
     best = max(alike, key=lambda name: alike[name] ** 2)
-    if logs and alike["size"] ** 2 > alike[best] ** 2 - NEARLY:
+    as_good = {name for name, cosine in alike.items() if cosine**2 > alike[best] ** 2 - NEARLY}
+    if "constant" in as_good:
+        best = "constant"
+    elif "size" in as_good and log_sign * alike["size"] > 0:
         best = "size"
+    elif best == "size" and log_sign == 0:
+        best = next((name for name in law.inputs if name in as_good), best)
     sign = float(np.sign(alike[best]))
     if alike[best] ** 2 > ALIKE:
         words = {"constant": f"a constant in {law.name}", "size": f"the size of {law.name}"}

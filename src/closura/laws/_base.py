@@ -106,7 +106,7 @@ class AbstractLaw(SolverLaw):
         """Of the weights of a law that is sampled, given its size."""
         raise TypeError(f"{type(self).__name__} has no prior over functions")
 
-    def redrawn(self, key: PRNGKeyArray, range_: PyTree, spread: float = 1.0) -> "AbstractLaw":
+    def redrawn(self, key: PRNGKeyArray, range_: PyTree, spread: ArrayLike = 1.0) -> "AbstractLaw":
         """Another law from its prior, of the size that this one has, so many standard deviations wide; the law itself, by
         default, where there is no prior to draw functions from."""
         return self

@@ -236,7 +236,7 @@ class SmoothLaw(AbstractLaw):
     def prior_precision(self, range_: PyTree) -> Float[Array, "*chain coordinate"]:
         return range_.prior(self.log_size)[0]
 
-    def redrawn(self, key: PRNGKeyArray, range_: PyTree, spread: float = 1.0) -> "SmoothLaw":
+    def redrawn(self, key: PRNGKeyArray, range_: PyTree, spread: ArrayLike = 1.0) -> "SmoothLaw":
         precision, mean = range_.prior(self.log_size)
         normal = jr.normal(key, jnp.shape(self.coordinates))
         return self.with_weights(mean + spread * normal / jnp.sqrt(precision))
