@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from closura import MLP, Known, Law
-from closura.diagnose import Evidence, Remark, SurrogateError, judge
+from closura.diagnose import Evidence, Party, Remark, SurrogateError, Undecided, judge
 from closura.diagnose._remarks import odd_steps, repeated_draws
 from closura.equations import NOISES
 from closura.learning import Run, Settings
@@ -409,6 +409,62 @@ def test_solutions_that_cannot_be_read_between_their_points(axis, remedy):
     assert coarse.converged
     assert "off by about 0.4 times the noise" in coarse.remarks[0]
     assert remedy in coarse.remarks[0]
+
+
+# Four words
+
+
+OPEN = Undecided((Party("m", "number", "m", 1.0, "log"), Party("the size of f", "part", "f", 1.0, "log")))
+
+
+def test_what_data_do_not_decide_is_in_the_first_line():
+    given = verdict(make_run(laws=SAMPLED), undecided=[OPEN])
+    assert given.word == "undecided"
+    assert given.converged
+    assert given.lines[0] == "Converged, but data do not decide m and the size of f: only their ratio."
+    assert given.lines[1].startswith("Data do not decide m and the size of f: only their ratio. The interval of each")
+    assert given.names == ["m", "the size of f"]
+    assert verdict(undecided=[OPEN]).lines[0] == (
+        "Converged given the learned law (intervals leave its error out), but data do not decide m and the size of f: only their ratio."
+    )
+
+
+def test_chains_that_do_not_agree_have_decided_nothing_yet():
+    given = verdict(make_run(laws=SAMPLED), make_check(rhat=1.1), undecided=[OPEN])
+    assert (given.word, given.names) == ("not_converged", [])
+    assert given.remarks[0].startswith("Data do not decide m")  # which may be why
+    assert verdict(make_run(laws=SAMPLED), make_check(rhat=1.5), undecided=[OPEN]).remarks == []
+
+
+def test_the_first_cause_gives_the_word():
+    """Without a test of proposals nothing that comes of them can be trusted, whether chains agree or not."""
+    both = verdict(make_run(settings=Settings(metropolis=False)), make_check(rhat=1.5))
+    assert both.word == "untrusted"
+    assert "metropolis=False" in both.problems[0]
+    assert "R-hat is 1.500" in both.problems[1]
+    misses = verdict(check=make_check(rhat=1.5), chi_square=9.0)
+    assert misses.word == "not_converged"
+    stopped = verdict(make_run(finished=False, settings=Settings(metropolis=False)))
+    assert stopped.word == "not_converged"
+
+
+def test_proposals_that_fail_while_draws_are_kept():
+    def failing(share):
+        sampled = {"loglik": np.full(50, 99.0), "phase": np.full(50, "sample"), "nonfinite": np.full(50, share)}
+        return verdict(make_run(history=[learned(np.full(200, -10.0)), sampled]))
+
+    said = only_problem(failing(0.25), "untrusted")
+    assert "25.0% of the proposals gave no finite solution and were rejected while draws were kept" in said
+    assert failing(0.15).converged
+
+
+def test_learning_of_sampled_laws_speaks_for_itself():
+    """Whether likelihoods rise is not asked of laws that go on moving; what their learning notes is a cause where chains disagree."""
+    run = make_run(laws=SAMPLED, history=improving(20.0), law_steps=0)
+    assert verdict(run).lines == ["Converged."]
+    run.learning_notes = ["Learning was cut short by the clock."]
+    assert verdict(run).lines == ["Converged.", "Learning was cut short by the clock."]
+    assert verdict(run, make_check(rhat=1.5)).problems[0] == "Learning was cut short by the clock."
 
 
 # Chains that hardly move ----------------------------------------------------------------------------------------------

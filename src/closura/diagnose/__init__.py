@@ -29,5 +29,5 @@ from ._trajectories import (
     theta_scores as theta_scores,
     trajectories as trajectories,
 )
-from ._undecided import Undecided as Undecided
+from ._undecided import Party as Party, Undecided as Undecided
 from ._verdict import Evidence as Evidence, Fault as Fault, Verdict as Verdict, judge as judge

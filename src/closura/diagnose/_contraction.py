@@ -53,7 +53,8 @@ def _of_systems(run: Run) -> Float[np.ndarray, "system parameter"]:
     theta, population = run.theta(), run.setup.population
     each = int(np.prod(theta.shape[2:]))
     count = int(np.clip(NUMBERS // each, *DRAWS))
-    chosen = _evenly(theta.shape[0] * theta.shape[1], count) if population.hierarchical else np.zeros(count, int)
+    draws = [leaf.shape[0] * leaf.shape[1] for leaf in jax.tree.leaves(run.kept.phi)]
+    chosen = _evenly(draws[0], count) if draws else np.zeros(count, int)
     phi = jax.tree.map(lambda a: jnp.asarray(a.reshape(-1, *a.shape[2:])[chosen]), run.kept.phi)
 
     def one(key: PRNGKeyArray, phi: PyTree) -> Array:

@@ -28,6 +28,7 @@ HEADS = {
     "not_converged": "NOT CONVERGED: do not use these results yet.",
     "untrusted": "CANNOT BE TRUSTED: do not use these results.",
 }
+NEARLY_AGREE = 1.2  # R-hat
 LEFT_OUT = "intervals leave its error out"
 
 
@@ -141,6 +142,8 @@ def judge(run: Run, found: Evidence) -> Verdict:
         verdict.remarks.append(f"{lonely} {have} one observation: the {known_from} speaks for {them}.")
     if verdict.converged:
         verdict.undecided += found.undecided
+    # Where chains nearly agree it may be why they do not.
+    if verdict.converged or (run.finished and found.convergence.rhat_max < NEARLY_AGREE):
         verdict.remarks[:0] = [advice(one) for one in found.undecided]
     return verdict
 
