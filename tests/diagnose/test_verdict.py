@@ -312,6 +312,9 @@ def test_a_run_that_still_learns_is_held_to_nothing_else():
 def test_calls_outside_the_table():
     said = only_remark(verdict(outside={"f": 0.05, "g": 0.0005}))
     assert "5.0% of the calls of closure 'f' lie outside its table" in said
+    assert "its band is narrower than it should be" not in said
+    given = verdict(make_run(laws=SAMPLED), outside={"f": 0.05})
+    assert "continues as a straight line, and its band is narrower than it should be." in given.remarks[0]
 
 
 def test_proposals_without_a_solution():

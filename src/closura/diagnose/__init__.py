@@ -9,6 +9,7 @@ from ._contraction import (
     what_data_leave_open as what_data_leave_open,
 )
 from ._discretisation_error import (
+    Coarse as Coarse,
     bad_scheme as bad_scheme,
     often_too_coarse as often_too_coarse,
     refinement_error as refinement_error,

@@ -11,6 +11,7 @@ import xarray as xr
 from ..forward import noise_of
 from ..learning import Run, Settings
 from ..sampling import Convergence
+from ._discretisation_error import Coarse
 from ._remarks import Remark, disagreements, odd_steps, repeated_draws
 from ._trajectories import SurrogateError
 from ._undecided import Undecided, advice, in_words
@@ -112,7 +113,7 @@ class Evidence(NamedTuple):
     surrogate_error: SurrogateError | None = None
     reading: Mapping[str, float] = MappingProxyType({})
     checked: Sequence[Remark] = ()
-    scheme: str | None = None
+    scheme: Coarse | None = None
     draws: xr.Dataset | None = None
     log_step: np.ndarray | None = None
     undecided: Sequence[Undecided] = ()
@@ -135,7 +136,7 @@ def judge(run: Run, found: Evidence) -> Verdict:
             _judge_fit(verdict, run, found.chi_square, found.checked)
     if found.surrogate_error is not None and run.phase != "learn":
         _judge_surrogate(verdict, run.settings, found.surrogate_error)
-    _judge_discretisation(verdict, found)
+    _judge_discretisation(verdict, run, found)
     lonely, known_from = int(np.sum(run.data.counts < 2)), "population" if run.settings.hierarchy else "prior"
     if lonely:
         have, them = ("system has", "it") if lonely == 1 else ("systems have", "them")
@@ -173,12 +174,13 @@ def _judge_chains(verdict: Verdict, run: Run, found: Evidence) -> None:
     verdict.not_converged(*disagreements(found.convergence))
 
 
-def _judge_discretisation(verdict: Verdict, found: Evidence) -> None:
+def _judge_discretisation(verdict: Verdict, run: Run, found: Evidence) -> None:
     """Tables of laws, grids and steps."""
     for name, share in found.outside.items():
         if share > 1e-3:
+            narrow = ", and its band is narrower than it should be" if run.laws[name].spec.sampled else ""
             verdict.remarks.append(
-                f"{share:.1%} of the calls of closure {name!r} lie outside its table, where it continues as a straight line."
+                f"{share:.1%} of the calls of closure {name!r} lie outside its table, where it continues as a straight line{narrow}."
             )
     for axis, error in found.reading.items():
         if error > READING_LIMIT:
@@ -186,8 +188,10 @@ def _judge_discretisation(verdict: Verdict, found: Evidence) -> None:
                 f"Observations lie between the {'snapshots' if axis == 'time' else 'nodes'} of the solution, and reading it there is "
                 f"off by about {error:.2g} times the noise: raise the problem's {'snapshots' if axis == 'time' else 'cells'}."
             )
-    if found.scheme is not None:
-        verdict.remarks.append(found.scheme)
+    if found.scheme is not None and found.scheme.serious:
+        verdict.untrusted(found.scheme.text)
+    elif found.scheme is not None:
+        verdict.remarks.append(found.scheme.text)
 
 
 def _judge_failures(verdict: Verdict, run: Run, failed: float) -> None:
