@@ -20,7 +20,7 @@ def drawn(
     law = build({name: spec}, jr.key(0), {name: SCALING}, (count,))[name]
     random = np.random.default_rng(seed)
     law = law.with_size(jnp.asarray(log_size + spread * random.normal(size=count), float))
-    law = eqx.filter_vmap(lambda law, key: law.before_data(frame, key))(law, jr.split(jr.key(seed), count))
+    law = eqx.filter_vmap(lambda law, key: law.redrawn(key, frame))(law, jr.split(jr.key(seed), count))
     return FittedLaw(name, law, ("v",), None, frame)
 
 

@@ -6,6 +6,8 @@ import pytest
 from springs import PROBLEM, fleet
 
 import closura as cl
+from closura.diagnose import foreseen
+from closura.learning import Run, make_settings
 
 pytestmark = pytest.mark.usefixtures("hardly_optimised")
 SIZES = {"chains": 32, "devices": 1}
@@ -57,6 +59,71 @@ def test_a_surrogate():
 def test_a_law_that_a_parameter_can_undo():
     (said,) = cl.check(spring("f(u)"), fleet(4, 30), **SIZES).warnings
     assert said.startswith("Of the closure 'f', a part in proportion to u cannot be told from the parameter k")
+
+
+def sampled_law_beside(equation, **changes):
+    """What is said of a law that chains sample, in one of the equations above."""
+    said = cl.check(spring(equation, closure=cl.Law(nodes=9), **changes), fleet(4, 30), **SIZES).warnings
+    return [line for line in said if line.startswith("Data will not decide")]
+
+
+def test_a_sampled_law_that_a_parameter_can_undo():
+    problem = spring("f(u)", closure=cl.Law(nodes=9))
+    data = cl.read_table(fleet(4, 30), axes=problem.axes)
+    (said,) = foreseen(Run(problem, data, make_settings(SIZES, problem)))
+    assert said.startswith("Data will not decide k and a part of f in proportion to u: only their sum. ")
+    assert "fix k (a plain number among the parameters)" in said
+
+
+@pytest.mark.nightly
+def test_that_advice_helps_and_that_nothing_is_said_of_what_data_decide():
+    known = {"k": 4.0, "u0": cl.Real(guess=0.0), "v0": cl.Real(guess=0.0)}
+    assert sampled_law_beside("f(u)", parameters=known) == []
+    assert sampled_law_beside("f(v)") == []
+
+
+@pytest.mark.nightly
+def test_a_sampled_law_and_what_is_subtracted_from_it():
+    (said,) = sampled_law_beside("f(u) + constant")
+    assert said.startswith("Data will not decide k and a constant in f: only their difference. ")
+
+
+def ring(systems=6, points=25):
+    """Oscillators of different mass that ring down."""
+    time, random = np.linspace(0.2, 7.9, points), np.random.default_rng(0)
+    parts = []
+    for k in range(systems):
+        u = (1 + random.random()) * np.exp(-0.1 * time) * np.cos(np.sqrt(2 / np.exp(0.3 * random.normal())) * time + k)
+        noise = 0.05 * random.normal(size=points)
+        parts.append(pd.DataFrame({"system": f"s{k}", "time": time, "u": u + noise}))
+    return pd.concat(parts)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("laws", [{"odd": True}, {}])
+def test_two_sampled_laws_and_a_mass(laws):
+    """A factor of all forces cannot be told from the mass; nor can a constant force, of two laws."""
+
+    def said(**mass):
+        problem = cl.ODE(
+            lambda t, s, p, f: (s.v, -(f.spring(s.u) + f.damping(s.v)) / (p.m if mass else 1.0)),
+            state=("u", "v"),
+            parameters={**mass, "u0": cl.Real(), "v0": cl.Real(width=2.0)},
+            initial=lambda p: (p.u0, p.v0),
+            span=(0.0, 8.0),
+            integrator=cl.Leapfrog(),
+            closure={"spring": cl.Law(nodes=9, **laws), "damping": cl.Law(nodes=9, **laws)},
+            observed="u",
+            sigma=0.05,
+        )
+        found = cl.check(problem, ring(), **SIZES).warnings
+        return sorted(line.split(":")[0] for line in found if line.startswith("Data will not decide"))
+
+    if laws:
+        assert said() == []
+        assert said(m=cl.Positive(width=0.5)) == ["Data will not decide m, the size of damping and the size of spring"]
+    else:
+        assert said() == ["Data will not decide a constant in damping and a constant in spring"]
 
 
 @pytest.mark.nightly

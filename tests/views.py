@@ -66,7 +66,7 @@ def summary_of(systems, physical, mu):
         flat = draws.reshape(-1, len(parameter))
         low, high = np.quantile(flat, [0.025, 0.975], axis=0)
         columns = {"mean": flat.mean(0), "sd": flat.std(0), "2.5%": low, "97.5%": high}
-        chains = {"rhat": 1.004, "ess_bulk": np.nan, "ess_tail": 876.5}
+        chains = {"rhat": 1.004, "ess_bulk": np.nan, "ess_tail": 876.5, "contraction": 0.9, "decided_by": "data"}
         return pd.DataFrame({"level": level, "system": system, "parameter": parameter, **columns, **chains})
 
     names = ["k", "u0", "v0"]

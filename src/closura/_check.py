@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from .data import Observations, read_table
-from .diagnose import confounded, often_too_coarse, refinement_error
+from .diagnose import confounded, foreseen, often_too_coarse, refinement_error
 from .equations import Equation
 from .learning import Run, make_settings
 from .runs import FolderError, Result, check_names, collect
@@ -68,7 +68,7 @@ def check(problem: Equation, data: object, *, inputs: object = None, **settings:
         run = Run(problem, observations, chosen)
         prior = collect(run)
         steps = often_too_coarse(problem, refinement_error(run, run.theta()[:, 0]))
-        looks = [*_places(run), *_expected(run), *steps, *confounded(run)]
+        looks = [*_places(run), *_expected(run), *steps, *(foreseen(run) if run.sampled else confounded(run))]
     facts = [_data(run), *(f"note: {note}" for note in (*run.data.notes, *run.notes)), _cost(run)]
     if not looks:
         facts.append("nothing in the way: law and parameters can be told apart, and the priors cover the data")

@@ -76,6 +76,9 @@ METRICS = {
     "seconds_compile": float,
     "seconds_per_iteration": float,
     "peak_rss_mb": float,
+    "verdict": str,
+    "undecided": list,
+    "law_learned": bool,
     "converged": bool,
     "warnings": list,
 }
@@ -192,6 +195,7 @@ def test_metrics(run):
     assert 0 <= metrics["coverage_2sd"] <= 1
     assert metrics["seconds_total"] > metrics["seconds_compile"] > 0
     assert metrics["converged"] is False
+    assert metrics["verdict"] == "not_converged"
     assert any("R-hat" in line for line in metrics["warnings"])
 
 
@@ -225,6 +229,7 @@ def test_tables(run):
     assert history["phase"].unique().tolist() == ["learn", "tune", "sample"]
     summary = pd.read_csv(run / "summary.csv")
     told = ["level", "system", "parameter", "mean", "sd", "2.5%", "97.5%", "rhat", "ess_bulk", "ess_tail"]
+    told += ["contraction", "decided_by"]
     assert list(summary.columns) == told
     assert summary["level"].value_counts().to_dict() == {"system": 9, "population": 6}
     assert summary["rhat"].max() == pytest.approx(metrics_of(run)["rhat_max"])

@@ -9,7 +9,7 @@ import pytest
 from springs import PHYSICS, PROBLEM
 
 from closura.cli import _main
-from closura.diagnose import Verdict
+from closura.diagnose import Fault, Party, Undecided, Verdict
 
 STAMP = "chains: 64\nabout:\n  versions:\n    closura: 0.1.0\n"
 
@@ -109,10 +109,19 @@ def test_nothing_to_resume(closura, tmp_path):
 # Exit codes
 
 
-@pytest.mark.parametrize(("problems", "code"), [([], 0), (["chains disagree"], 1)])
-def test_exit_code_says_whether_it_converged(closura, monkeypatch, problem, table, problems, code):
-    done = SimpleNamespace(converged=not problems, verdict=Verdict(problems))
+@pytest.mark.parametrize(
+    ("verdict", "word", "code"),
+    [
+        (Verdict(), "converged", 0),
+        (Verdict(undecided=[Undecided((Party("k", "number", "k"),))]), "undecided", 0),
+        (Verdict([Fault("not_converged", "chains disagree")]), "not_converged", 1),
+        (Verdict([Fault("untrusted", "the fit misses the data")]), "untrusted", 1),
+    ],
+)
+def test_exit_code_says_whether_it_can_be_used(closura, monkeypatch, problem, table, verdict, word, code):
+    done = SimpleNamespace(converged=verdict.converged, verdict=verdict)
     monkeypatch.setattr(_main, "fit_fleet", lambda *_, **__: done)
+    assert verdict.word == word
     assert closura("fit", problem, "--data", table).code == code
 
 

@@ -5,9 +5,11 @@ import pandas as pd
 import pytest
 
 import closura as cl
-from closura.diagnose import often_too_coarse, refinement_error
-from closura.diagnose._discretisation_error import too_coarse
+from closura.diagnose import bad_scheme, often_too_coarse, refinement_error
+from closura.diagnose._discretisation_error import most_moved, too_coarse
 from closura.learning import Run, make_settings
+from closura.learning._setup import Draws
+from closura.population import Phi
 
 RATES = np.array([0.5, 2.0, 20.0])
 TIMES = np.array([0.5, 1.0, 2.0])
@@ -79,3 +81,42 @@ def test_check_and_fit_say_so():
     assert not any("Steps" in line for line in cl.check(decay(), table([0.5, 1.0, 2.0]), **sizes).warnings)
     said = cl.fit(stiff, data, iterations=20, seed=0, **sizes).metrics["warnings"]
     assert any("Steps of dt=0.25 are too long: with half of it" in line for line in said)
+
+
+def settled(problem, rates, spread):
+    """A run whose draws are those of systems with these rates, each as unsure on the log scale as `spread`."""
+    run, random = started(problem), np.random.default_rng(0)
+    theta = np.log(rates)[:, None] + spread * random.normal(size=(50, 4, 8, 3, 1))
+    run.chunks = [Draws(theta, Phi(theta.mean(-2), np.zeros((50, 4, 8, 1))), None, ())]
+    run.iteration = run.total
+    return run
+
+
+def test_a_step_matters_by_how_far_it_moves_what_is_inferred():
+    """Against the posterior of each rate on the fine grid, by quadrature."""
+    rates, spread, dt = np.array([0.5, 2.0, 6.0]), 0.1, 0.25
+    run = settled(decay(), rates, spread)
+    z = np.log(rates[2]) + spread * np.linspace(-5, 5, 2001)
+    steps = np.round(TIMES / dt)
+    coarse, fine = (factor(-np.exp(z)[:, None] * dt / n) ** (n * steps) for n in (1, 2))
+    true = np.exp(-RATES[2] * TIMES)  # what the run was given
+    gain = np.sum((coarse - true) ** 2 - (fine - true) ** 2, axis=1) / (2 * SIGMA**2)
+    weight = np.exp(-0.5 * ((z - np.log(rates[2])) / spread) ** 2)
+    first_order = np.average((gain - np.average(gain, weights=weight)) * z, weights=weight) / spread
+    found = most_moved(run)
+    assert found.name == "log rate of system m2"
+    assert abs(first_order) > 0.1
+    # Chance has been taken off: two standard errors of 128 draws.
+    assert 0.5 * abs(first_order) < found.by < abs(first_order)
+
+
+def test_steps_too_short_to_move_anything_are_not_spoken_of():
+    assert bad_scheme(settled(decay(dt=0.02), np.array([0.5, 1.0, 2.0]), 0.1)) is None
+
+
+def test_what_moves_by_half_a_standard_deviation_cannot_be_trusted():
+    found = bad_scheme(settled(decay(), np.array([0.5, 2.0, 9.0]), 0.1))
+    assert found.serious
+    assert "and log rate of system m2 by" in found.text
+    assert "dt=0.0625, or integrator=cl.Adaptive()" in found.text
+    assert bad_scheme(settled(decay(dt=0.0625), np.array([0.5, 2.0, 9.0]), 0.1)) is None

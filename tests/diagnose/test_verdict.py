@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from closura import MLP, Known
-from closura.diagnose import Evidence, Remark, SurrogateError, judge
+from closura import MLP, Known, Law
+from closura.diagnose import Evidence, Party, Remark, SurrogateError, Undecided, judge
 from closura.diagnose._remarks import odd_steps, repeated_draws
 from closura.equations import NOISES
 from closura.learning import Run, Settings
@@ -17,6 +17,10 @@ from closura.sampling import convergence, named_draws
 
 SYSTEMS = ("A", "B", "C")
 GOOD = {"rhat": 1.0, "rhat_chains": 1.0, "rhat_groups": 1.0, "ess_bulk": 1000.0, "ess_tail": 1000.0}
+
+
+NOTHING_TO_LEARN = [{}, {"f": SimpleNamespace(spec=Known(np.sin))}]
+SAMPLED = {"f": SimpleNamespace(spec=Law())}
 
 
 def learned(loglik, tempered=0, **more):
@@ -76,9 +80,17 @@ def verdict(run=None, check=None, chi_square=1.0, outside=None, **more):
     return judge(run or make_run(), Evidence(check or make_check(), chi_square, outside or {"f": 0.0}, **more))
 
 
-def only_problem(given) -> str:
+HEADS = {
+    "not_converged": "NOT CONVERGED: do not use these results yet.",
+    "untrusted": "CANNOT BE TRUSTED: do not use these results.",
+}
+LEARNED = "Converged given the learned law: intervals leave its error out."
+
+
+def only_problem(given, word="not_converged") -> str:
     assert not given.converged
-    assert given.lines[0] == "NOT CONVERGED: do not use these results yet."
+    assert given.word == word
+    assert given.lines[0] == HEADS[word]
     assert len(given.problems) == 1
     assert given.remarks == []
     return given.problems[0]
@@ -86,7 +98,7 @@ def only_problem(given) -> str:
 
 def only_remark(given) -> str:
     assert given.converged
-    assert given.lines[0] == "Converged."
+    assert given.lines[0] == LEARNED
     assert len(given.remarks) == 1
     return given.remarks[0]
 
@@ -94,7 +106,10 @@ def only_remark(given) -> str:
 def test_nothing_wrong():
     given = verdict()
     assert given.converged
-    assert given.lines == ["Converged."]
+    assert given.word == "converged"
+    assert given.lines == [LEARNED]
+    for laws in (*NOTHING_TO_LEARN, SAMPLED):
+        assert verdict(make_run(laws=laws)).lines == ["Converged."]
 
 
 @pytest.mark.parametrize(
@@ -140,9 +155,6 @@ def test_stopped_while_sampling():
     given = verdict(make_run(finished=False, iteration=900), make_check(rhat=1.2))
     assert "Stopped at iteration 900 of 1000, while sampling" in given.problems[0]
     assert "R-hat is 1.200" in given.problems[1]
-
-
-NOTHING_TO_LEARN = [{}, {"f": SimpleNamespace(spec=Known(np.sin))}]
 
 
 def rising(rise):
@@ -245,19 +257,19 @@ def test_learning_that_cannot_be_judged(settings, log, counted, advice):
 
 
 def test_misses_the_data():
-    said = only_problem(verdict(chi_square=9.0))
+    said = only_problem(verdict(chi_square=9.0), "untrusted")
     assert "misses the data by 3.0 noise standard deviations" in said
     assert "the noise is larger than stated, physics is missing that the closure cannot supply, or learning got" in said
     assert "Check sigma and the equation; raise --iterations (now 1500) or try another --seed" in said
     for laws in NOTHING_TO_LEARN:
-        said = only_problem(verdict(make_run(laws=laws), chi_square=9.0))
+        said = only_problem(verdict(make_run(laws=laws), chi_square=9.0), "untrusted")
         assert "physics is missing, or the chains got stuck" in said
 
 
 def test_noise_without_a_scale_has_no_sigma_to_check():
     problem = copy.copy(mass_damper.problem)
     problem.noise = NOISES["poisson"]
-    said = only_problem(verdict(make_run(problem=problem), chi_square=9.0))
+    said = only_problem(verdict(make_run(problem=problem), chi_square=9.0), "untrusted")
     assert "the counts scatter more than those of independent events, physics is missing" in said
     assert "Check the counts and the equation; raise --iterations (now 1500)" in said
     assert "sigma" not in said
@@ -272,7 +284,7 @@ FOUND = [
 
 def test_what_checks_found_is_remarked():
     given = verdict(chi_square=1.5, checked=FOUND)
-    assert given.lines == ["Converged.", "all loud", "one far", "waves"]
+    assert given.lines == [LEARNED, "all loud", "one far", "waves"]
     learning = make_run(finished=False, phase="learn", chunks=[])
     assert verdict(learning, chi_square=1.5, checked=FOUND).remarks == []
 
@@ -285,7 +297,7 @@ def test_a_misfit_is_not_said_twice():
 
 @pytest.mark.parametrize("chi_square", [np.nan, np.inf])
 def test_predictions_that_are_not_finite(chi_square):
-    said = only_problem(verdict(chi_square=chi_square))
+    said = only_problem(verdict(chi_square=chi_square), "untrusted")
     assert "Whether the fit meets the data cannot be told" in said
     assert "Narrow the priors" in said
     nothing = SimpleNamespace(systems=(), counts=np.zeros(0, int))
@@ -300,6 +312,9 @@ def test_a_run_that_still_learns_is_held_to_nothing_else():
 def test_calls_outside_the_table():
     said = only_remark(verdict(outside={"f": 0.05, "g": 0.0005}))
     assert "5.0% of the calls of closure 'f' lie outside its table" in said
+    assert "its band is narrower than it should be" not in said
+    given = verdict(make_run(laws=SAMPLED), outside={"f": 0.05})
+    assert "continues as a straight line, and its band is narrower than it should be." in given.remarks[0]
 
 
 def test_proposals_without_a_solution():
@@ -307,7 +322,7 @@ def test_proposals_without_a_solution():
     said = only_remark(verdict(make_run(nonfinite=0.2 * evaluated)))
     assert "20.0% of the proposals gave no finite solution" in said
     assert "narrow the priors, lower dt, or choose a stiff integrator" in said
-    assert verdict(make_run(nonfinite=0.009 * evaluated)).lines == ["Converged."]
+    assert verdict(make_run(nonfinite=0.019 * evaluated)).lines == [LEARNED]
 
 
 @pytest.mark.parametrize("figure", [np.nan, 5.0])
@@ -316,7 +331,7 @@ def test_hardly_any_proposal_with_a_solution(figure):
     check = without_figures(figure)
     history = [learned(np.full(200, -np.inf))]
     run = make_run(nonfinite=0.96 * 1000 * 64 * 3, history=history)
-    said = only_problem(verdict(run, check, chi_square=np.nan))
+    said = only_problem(verdict(run, check, chi_square=np.nan), "untrusted")
     assert "96.0% of the proposals gave no finite solution" in said
     assert "narrow the priors, lower dt, or choose a stiff integrator" in said
     run.nonfinite = 0.94 * 1000 * 64 * 3
@@ -337,7 +352,7 @@ def test_systems_with_one_observation(counts, hierarchy, words):
 
 
 def test_kernels_for_comparison():
-    said = only_problem(verdict(make_run(settings=Settings(metropolis=False))))
+    said = only_problem(verdict(make_run(settings=Settings(metropolis=False))), "untrusted")
     assert "metropolis=False leaves a discretisation error" in said
     said = only_remark(verdict(make_run(settings=Settings(covariance="self"))))
     assert "biased while its covariance moves with the chains, as it does while learning" in said
@@ -399,6 +414,62 @@ def test_solutions_that_cannot_be_read_between_their_points(axis, remedy):
     assert remedy in coarse.remarks[0]
 
 
+# Four words
+
+
+OPEN = Undecided((Party("m", "number", "m", 1.0, "log"), Party("the size of f", "part", "f", 1.0, "log")))
+
+
+def test_what_data_do_not_decide_is_in_the_first_line():
+    given = verdict(make_run(laws=SAMPLED), undecided=[OPEN])
+    assert given.word == "undecided"
+    assert given.converged
+    assert given.lines[0] == "Converged, but data do not decide m and the size of f: only their ratio."
+    assert given.lines[1].startswith("Data do not decide m and the size of f: only their ratio. The interval of each")
+    assert given.names == ["m", "the size of f"]
+    assert verdict(undecided=[OPEN]).lines[0] == (
+        "Converged given the learned law (intervals leave its error out), but data do not decide m and the size of f: only their ratio."
+    )
+
+
+def test_chains_that_do_not_agree_have_decided_nothing_yet():
+    given = verdict(make_run(laws=SAMPLED), make_check(rhat=1.1), undecided=[OPEN])
+    assert (given.word, given.names) == ("not_converged", [])
+    assert given.remarks[0].startswith("Data do not decide m")  # which may be why
+    assert verdict(make_run(laws=SAMPLED), make_check(rhat=1.5), undecided=[OPEN]).remarks == []
+
+
+def test_the_first_cause_gives_the_word():
+    """Without a test of proposals nothing that comes of them can be trusted, whether chains agree or not."""
+    both = verdict(make_run(settings=Settings(metropolis=False)), make_check(rhat=1.5))
+    assert both.word == "untrusted"
+    assert "metropolis=False" in both.problems[0]
+    assert "R-hat is 1.500" in both.problems[1]
+    misses = verdict(check=make_check(rhat=1.5), chi_square=9.0)
+    assert misses.word == "not_converged"
+    stopped = verdict(make_run(finished=False, settings=Settings(metropolis=False)))
+    assert stopped.word == "not_converged"
+
+
+def test_proposals_that_fail_while_draws_are_kept():
+    def failing(share):
+        sampled = {"loglik": np.full(50, 99.0), "phase": np.full(50, "sample"), "nonfinite": np.full(50, share)}
+        return verdict(make_run(history=[learned(np.full(200, -10.0)), sampled]))
+
+    said = only_problem(failing(0.25), "untrusted")
+    assert "25.0% of the proposals gave no finite solution and were rejected while draws were kept" in said
+    assert failing(0.15).converged
+
+
+def test_learning_of_sampled_laws_speaks_for_itself():
+    """Whether likelihoods rise is not asked of laws that go on moving; what their learning notes is a cause where chains disagree."""
+    run = make_run(laws=SAMPLED, history=improving(20.0), law_steps=0)
+    assert verdict(run).lines == ["Converged."]
+    run.learning_notes = ["Learning was cut short by the clock."]
+    assert verdict(run).lines == ["Converged.", "Learning was cut short by the clock."]
+    assert verdict(run, make_check(rhat=1.5)).problems[0] == "Learning was cut short by the clock."
+
+
 # Chains that hardly move ----------------------------------------------------------------------------------------------
 
 
@@ -413,7 +484,7 @@ def standing(share, system=2, group=2, draws=101):
 
 
 def test_draws_of_one_group_of_one_system_that_repeat():
-    said = only_problem(verdict(draws=standing(0.81)))
+    said = only_problem(verdict(draws=standing(0.81)), "untrusted")
     assert said.startswith("Draws of k, u0, v0 of C in group 2 repeat 8")
     assert "% of the time (elsewhere 0%): these chains hardly move. Raise --iterations" in said
     assert verdict(draws=standing(0.5)).converged
@@ -442,7 +513,7 @@ def test_many_that_repeat_are_counted():
     made = make_draws(101)
     made["theta"].values[:4] = made["theta"].values[:4, :1]
     made["theta"].values[4:8, :, :2] = made["theta"].values[4:8, :1, :2]
-    said = only_problem(verdict(draws=made))
+    said = only_problem(verdict(draws=made), "untrusted")
     assert "of A in group 0 repeat 100% of the time (elsewhere 0%); draws of k, u0, v0 of B in group 0" in said
     assert "; 2 more like these" in said
 

@@ -194,10 +194,16 @@ def made_check(parameters, system="population"):
     return check
 
 
+def made_contraction(check):
+    """Of the first scalar 0.01, of the next 0.02, and so on, times eight."""
+    return 0.08 * check.figures.sel(figure="rhat_chains", drop=True)
+
+
 def test_summary_of_all_a_population_can_have():
     parameters = Parameters({"k": cl.Positive(), "u0": cl.Real()})
     # Theta, mean, log variance, shift, correlation, noise.
-    table = summarise(made_tree(), parameters, made_check(parameters))
+    check = made_check(parameters)
+    table = summarise(made_tree(), parameters, check, made_contraction(check))
     assert table[["level", "system", "parameter"]].agg("/".join, axis=1).tolist() == [
         "population/population/k",
         "population/population/u0",
@@ -214,18 +220,23 @@ def test_summary_of_all_a_population_can_have():
     assert table["mean"].tolist() == pytest.approx([1, 7, 2, 3, 0.3, 0.5, 0.2, 1, 11, 2, 12], abs=0.01)
     assert table["rhat"].tolist() == [5.5, 6.5, 7.5, 8.5, 9.5, 10.5, 11.5, 1.5, 2.5, 3.5, 4.5]
     assert table["ess_tail"].tolist() == (200 * (table["rhat"] - 0.5)).tolist()
+    np.testing.assert_allclose(table["contraction"], 0.08 * (table["rhat"] - 0.5))
+    assert table["decided_by"].tolist() == ["prior"] * 2 + ["data"] * 5 + ["population"] * 4
 
 
 def test_figures_go_by_name_whatever_the_order():
     parameters = Parameters({"k": cl.Positive(), "u0": cl.Real()})
     check = made_check(parameters)
     turned = Convergence(check.figures[sorted(check.figures.data_vars)].isel(system=[1, 0], parameter=[1, 0]))
-    pd.testing.assert_frame_equal(summarise(made_tree(), parameters, turned), summarise(made_tree(), parameters, check))
+    known = made_contraction(check)
+    one, other = (summarise(made_tree(), parameters, each, known) for each in (turned, check))
+    pd.testing.assert_frame_equal(one, other)
 
 
 def test_truth_beside_the_summary():
     parameters, tree = Parameters({"k": cl.Positive(), "u0": cl.Real()}), made_tree()
-    table = summarise(tree, parameters, made_check(parameters))
+    check = made_check(parameters)
+    table = summarise(tree, parameters, check, made_contraction(check))
     truth = cl.Truth(np.array([[0.0, 2.0], [1.0, 3.0]]), mu=np.array([0.0, 5.0]), tau=np.array([4.0, 9.0]))
     known = true_values(table, parameters, truth)
     np.testing.assert_allclose(known[:4], [1, 5, 2, 3])

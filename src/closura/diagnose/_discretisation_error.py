@@ -1,5 +1,7 @@
 """Is the discretisation fine enough for these laws and parameters? It was chosen before they were known."""
 
+from typing import NamedTuple
+
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
@@ -8,18 +10,85 @@ from ..equations import Equation, ProblemError
 from ..forward import likelihood
 from ..laws import SolverLaws
 from ..learning import Run
+from ..sampling import scalar_name
 from ._trajectories import predicted
 
 LIMIT = 0.3  # of the noise
 OFTEN = 0.1  # of draws from the priors
 JUDGED = 20  # systems
+# Posterior standard deviations by which a finer grid moves a number: said, and too many to trust it. Of so many draws.
+MOVES_SAID, MOVES_LIMIT, MOVING_DRAWS = 0.2, 0.5, 128
 
 
-def bad_scheme(run: Run) -> str | None:
+class Coarse(NamedTuple):
+    """What is wrong with the discretisation, and whether any number moves by more than half its standard deviation."""
+
+    text: str
+    serious: bool
+
+
+class Moved(NamedTuple):
+    """The number that a finer grid moves most, by how many of its posterior standard deviations."""
+
+    name: str
+    by: float
+
+
+NOTHING_MOVES = Moved("", 0.0)
+
+
+def bad_scheme(run: Run) -> Coarse | None:
     """What is wrong with the discretisation at the parameters found, if anything."""
     theta = run.theta().mean(axis=(0, 1))
     said = unsuitable(run.problem, run.views, theta)
-    return said or too_coarse(run.problem, run.data.systems, refinement_error(run, theta[None])[0])
+    if said is not None:
+        return Coarse(said, serious=True)
+    error = refinement_error(run, theta[None])[0]
+    # No number moves by more standard deviations than all predictions together by units of the noise.
+    bound = float(np.sqrt(np.nansum(error**2 * run.data.counts)))
+    if not bound > MOVES_SAID:
+        return None
+    moved = most_moved(run) if run.chunks and np.isfinite(bound) else Moved("", bound)
+    said = too_coarse(run.problem, run.data.systems, error, moved)
+    return None if said is None else Coarse(said, serious=moved.by > MOVES_LIMIT)
+
+
+def most_moved(run: Run) -> Moved:
+    """By how much a grid twice as fine would move what is inferred, to first order, from draws of the posterior:
+
+        E'[x] - E[x]  =  Cov(x, log likelihood on the fine grid - log likelihood on this one)
+
+    Of a system's own parameters the difference of its own data counts; what chance leaves of so few draws is taken off.
+    """
+    refinement, data, exact = run.problem.refined(), run.data, run.setup.exact
+    theta = run.theta().reshape(-1, *run.theta().shape[2:])
+    some = np.linspace(0, len(theta) - 1, min(MOVING_DRAWS, len(theta))).astype(int)
+    if refinement is None or len(some) < 4:
+        return NOTHING_MOVES
+    laws, axes = run.views_at(some)
+    targets = (exact, likelihood(refinement.equation, data))
+    coarse, fine = (np.asarray(predicted(t, jnp.asarray(theta[some], float), laws, axes), float) for t in targets)
+    gain = [
+        exact.noise.log_prob(jnp.asarray(data.value), jnp.asarray(p), jnp.asarray(run.sigma())) for p in (fine, coarse)
+    ]
+    change = np.sum(np.where(data.mask, np.asarray(gain[0] - gain[1], float), 0.0), axis=-1)  # (draw, system)
+    found = [NOTHING_MOVES]
+    for name, variable in run.draws().data_vars.items():
+        x = variable.values.reshape(len(theta), *variable.shape[2:])[some].astype(float)
+        by = change[..., None] if name == "theta" else change.sum(axis=1)
+        size = np.abs(_shift(x.reshape(len(some), *variable.shape[2:]), by)).ravel()
+        if size.size:
+            found.append(Moved(scalar_name(variable[0, 0], int(np.argmax(size))), float(size.max())))
+    return max(found, key=lambda one: one.by)
+
+
+def _shift(x: np.ndarray, change: np.ndarray) -> np.ndarray:
+    """Covariance over draws (the first axis) in standard deviations of x, nearer to zero by two standard errors."""
+    away, by = (part - part.mean(axis=0) for part in (x, change.reshape(*change.shape, *[1] * (x.ndim - change.ndim))))
+    spread = x.std(axis=0)
+    moved = np.mean(away * by, axis=0) / np.where(spread > 0, spread, np.inf)
+    chance = 2 * np.std(away / np.where(spread > 0, spread, np.inf) * by - moved, axis=0) / np.sqrt(len(x))
+    return np.sign(moved) * np.maximum(np.abs(moved) - chance, 0.0)
 
 
 def unsuitable(problem: Equation, laws: SolverLaws, theta: Float[np.ndarray, "system parameter"]) -> str | None:
@@ -49,14 +118,22 @@ def refinement_error(run: Run, theta: Float[np.ndarray, "draw system parameter"]
     return np.where(lost, np.inf, error)
 
 
-def too_coarse(problem: Equation, systems: tuple[str, ...], error: np.ndarray) -> str | None:
-    """What to say of one draw's `refinement_error` (system,), if anything."""
+def too_coarse(
+    problem: Equation, systems: tuple[str, ...], error: np.ndarray, moved: Moved = NOTHING_MOVES
+) -> str | None:
+    """What to say of one draw's `refinement_error` (system,), and of what it moves, if anything."""
     refinement = problem.refined()
-    if refinement is None or not (worst := np.nanmax(error, initial=0.0)) > LIMIT:
+    worst = np.nanmax(error, initial=0.0)
+    if refinement is None or not (worst > LIMIT or moved.by > MOVES_SAID):
         return None
-    moved = f"moves by {worst:.2g} times the noise" if np.isfinite(worst) else "becomes finite"
+    by = f"moves by {worst:.2g} times the noise" if np.isfinite(worst) else "becomes finite"
+    also = (
+        f", and {moved.name} by {moved.by:.2g} of its standard deviations"
+        if moved.name and moved.by > MOVES_SAID
+        else ""
+    )
     return (
-        f"{refinement.fault}: with half of it what is predicted of system {systems[int(np.nanargmax(error))]} {moved}; "
+        f"{refinement.fault}: with half of it what is predicted of system {systems[int(np.nanargmax(error))]} {by}{also}; "
         f"{refinement.remedy}."
     )
 

@@ -11,8 +11,10 @@ import xarray as xr
 from ..forward import noise_of
 from ..learning import Run, Settings
 from ..sampling import Convergence
+from ._discretisation_error import Coarse
 from ._remarks import Remark, disagreements, odd_steps, repeated_draws
 from ._trajectories import SurrogateError
+from ._undecided import Undecided, advice, in_words
 
 SURROGATE_LIMIT = 0.5
 READING_LIMIT = 0.2
@@ -21,23 +23,76 @@ HOPELESS = 0.95
 MAKE_SOLVABLE = "narrow the priors, lower dt, or choose a stiff integrator"
 # Iterations at full temperature near the end of learning that tell whether it had settled.
 LEARNING_LEAST = 20
+# Of proposals that had no solution: said, and (while draws are kept) too many to trust what is left.
+FAILED_SAID, FAILED_LIMIT = 0.02, 0.2
+HEADS = {
+    "not_converged": "NOT CONVERGED: do not use these results yet.",
+    "untrusted": "CANNOT BE TRUSTED: do not use these results.",
+}
+NEARLY_AGREE = 1.2  # R-hat
+LEFT_OUT = "intervals leave its error out"
+
+
+class Fault(NamedTuple):
+    """What keeps a run from being used, and what to do; `word` is what it makes of the verdict."""
+
+    word: str
+    text: str
 
 
 @dataclass
 class Verdict:
-    """`problems` keep a run from being called converged; `remarks` do not. Each says what to do."""
+    """One of four words, why, and what to do.
 
-    problems: list[str] = field(default_factory=list)
+    - `faults` keep a run from being used, causes first: the first one's word is the verdict's. `remarks` do not.
+    - `undecided`: what data do not decide, of a run that can be used.
+    - `learned`: a law is one estimate, and intervals leave its error out.
+    """
+
+    faults: list[Fault] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
+    undecided: list[Undecided] = field(default_factory=list)
+    learned: bool = False
+
+    @property
+    def word(self) -> str:
+        """converged, undecided, not_converged or untrusted."""
+        if self.faults:
+            return self.faults[0].word
+        return "undecided" if self.undecided else "converged"
 
     @property
     def converged(self) -> bool:
-        return not self.problems
+        return not self.faults
+
+    @property
+    def problems(self) -> list[str]:
+        return [fault.text for fault in self.faults]
+
+    @property
+    def names(self) -> list[str]:
+        """Of all that data do not decide."""
+        return list(dict.fromkeys(name for one in self.undecided for name in one.names))
+
+    @property
+    def head(self) -> str:
+        """The verdict in one line."""
+        if self.faults:
+            return HEADS[self.word]
+        if self.undecided:
+            given = f" given the learned law ({LEFT_OUT})" if self.learned else ""
+            return f"Converged{given}, but data do not decide {in_words(self.undecided)}."
+        return f"Converged given the learned law: {LEFT_OUT}." if self.learned else "Converged."
 
     @property
     def lines(self) -> list[str]:
-        head = "Converged." if self.converged else "NOT CONVERGED: do not use these results yet."
-        return [head, *self.problems, *self.remarks]
+        return [self.head, *self.problems, *self.remarks]
+
+    def not_converged(self, *texts: str) -> None:
+        self.faults += [Fault("not_converged", text) for text in texts]
+
+    def untrusted(self, *texts: str) -> None:
+        self.faults += [Fault("untrusted", text) for text in texts]
 
 
 class Evidence(NamedTuple):
@@ -49,6 +104,7 @@ class Evidence(NamedTuple):
     - `surrogate_error`: how far a surrogate is from the solver.
     - `reading`: how well solutions are read between points of their grid, by axis, over the noise.
     - `scheme`: what is wrong with the steps in time, if anything.
+    - `undecided`: what data do not decide.
     """
 
     convergence: Convergence
@@ -57,16 +113,20 @@ class Evidence(NamedTuple):
     surrogate_error: SurrogateError | None = None
     reading: Mapping[str, float] = MappingProxyType({})
     checked: Sequence[Remark] = ()
-    scheme: str | None = None
+    scheme: Coarse | None = None
     draws: xr.Dataset | None = None
     log_step: np.ndarray | None = None
+    undecided: Sequence[Undecided] = ()
 
 
 def judge(run: Run, found: Evidence) -> Verdict:
-    """Can this run be used, and if not, why, and what to do?"""
-    verdict = Verdict()
+    """Can this run be used, and if not, why, and what to do? Causes first."""
+    verdict = Verdict(learned=_adam_learns(run))
     failed = run.nonfinite / max(1, run.iteration * run.settings.chains * run.blocks)
     _judge_end(verdict, run)
+    if run.diverged is None:  # else that has been said
+        _judge_failures(verdict, run, failed)
+    _judge_sampler(verdict, run.settings)
     if failed <= HOPELESS:
         if run.chunks:
             _judge_chains(verdict, run, found)
@@ -74,27 +134,29 @@ def judge(run: Run, found: Evidence) -> Verdict:
         if run.phase != "learn":
             _judge_learning(verdict, run)
             _judge_fit(verdict, run, found.chi_square, found.checked)
-    _judge_sampler(verdict, run.settings)
     if found.surrogate_error is not None and run.phase != "learn":
         _judge_surrogate(verdict, run.settings, found.surrogate_error)
-    _judge_discretisation(verdict, found)
-    if run.diverged is None:  # else that has been said
-        _judge_failures(verdict, failed)
+    _judge_discretisation(verdict, run, found)
     lonely, known_from = int(np.sum(run.data.counts < 2)), "population" if run.settings.hierarchy else "prior"
     if lonely:
         have, them = ("system has", "it") if lonely == 1 else ("systems have", "them")
         verdict.remarks.append(f"{lonely} {have} one observation: the {known_from} speaks for {them}.")
+    if verdict.converged:
+        verdict.undecided += found.undecided
+    # Where chains nearly agree it may be why they do not.
+    if verdict.converged or (run.finished and found.convergence.rhat_max < NEARLY_AGREE):
+        verdict.remarks[:0] = [advice(one) for one in found.undecided]
     return verdict
 
 
 def _judge_end(verdict: Verdict, run: Run) -> None:
     """Did it come to its end?"""
     if run.diverged is not None:
-        verdict.problems.append(f"{run.diverged} What follows is where the run stood before.")
+        verdict.not_converged(f"{run.diverged} What follows is where the run stood before.")
     elif not run.finished:
         learning = "learning the closure" if run.laws else "warming up"
         doing = {"learn": learning, "tune": "tuning", "sample": "sampling"}[run.phase]
-        verdict.problems.append(
+        verdict.not_converged(
             f"Stopped at iteration {run.iteration} of {run.total}, while {doing}: what follows is where the run stood. "
             "Go on with `closura resume` on its folder."
         )
@@ -106,18 +168,19 @@ def _judge_chains(verdict: Verdict, run: Run, found: Evidence) -> None:
         blocks = [*(f"system {name}" for name in run.data.systems), "what all systems share"]
         if run.settings.blocks == "joint":
             blocks = ["the joint block"]
-        verdict.problems += odd_steps(found.log_step, blocks, run.settings.preconditioner is not None)
+        verdict.not_converged(*odd_steps(found.log_step, blocks, run.settings.preconditioner is not None))
     if found.draws is not None:
-        verdict.problems += repeated_draws(found.draws, run.groups)
-    verdict.problems += disagreements(found.convergence)
+        verdict.untrusted(*repeated_draws(found.draws, run.groups))
+    verdict.not_converged(*disagreements(found.convergence))
 
 
-def _judge_discretisation(verdict: Verdict, found: Evidence) -> None:
+def _judge_discretisation(verdict: Verdict, run: Run, found: Evidence) -> None:
     """Tables of laws, grids and steps."""
     for name, share in found.outside.items():
         if share > 1e-3:
+            narrow = ", and its band is narrower than it should be" if run.laws[name].spec.sampled else ""
             verdict.remarks.append(
-                f"{share:.1%} of the calls of closure {name!r} lie outside its table, where it continues as a straight line."
+                f"{share:.1%} of the calls of closure {name!r} lie outside its table, where it continues as a straight line{narrow}."
             )
     for axis, error in found.reading.items():
         if error > READING_LIMIT:
@@ -125,17 +188,25 @@ def _judge_discretisation(verdict: Verdict, found: Evidence) -> None:
                 f"Observations lie between the {'snapshots' if axis == 'time' else 'nodes'} of the solution, and reading it there is "
                 f"off by about {error:.2g} times the noise: raise the problem's {'snapshots' if axis == 'time' else 'cells'}."
             )
-    if found.scheme is not None:
-        verdict.remarks.append(found.scheme)
+    if found.scheme is not None and found.scheme.serious:
+        verdict.untrusted(found.scheme.text)
+    elif found.scheme is not None:
+        verdict.remarks.append(found.scheme.text)
 
 
-def _judge_failures(verdict: Verdict, failed: float) -> None:
-    """The share of proposals without a solution."""
-    rejected = f"{failed:.1%} of the proposals gave no finite solution and were rejected"
+def _judge_failures(verdict: Verdict, run: Run, failed: float) -> None:
+    """The share of proposals without a solution, `failed` of all: what is kept lies where the solver works, and ends there."""
+    rejected = "of the proposals gave no finite solution and were rejected"
+    kept = [entry["nonfinite"] for entry in run.history if entry["phase"][0] == "sample" and "nonfinite" in entry]
+    lately = float(np.concatenate(kept).mean()) if kept else 0.0
     if failed > HOPELESS:
-        verdict.problems.append(f"{rejected}, so that the chains hardly moved: {MAKE_SOLVABLE}.")
-    elif failed > 0.01:
-        verdict.remarks.append(f"{rejected}: {MAKE_SOLVABLE}.")
+        verdict.untrusted(f"{failed:.1%} {rejected}, so that the chains hardly moved: {MAKE_SOLVABLE}.")
+    elif lately > FAILED_LIMIT:
+        verdict.untrusted(
+            f"{lately:.1%} {rejected} while draws were kept: the posterior ends where the solver fails. {MAKE_SOLVABLE.capitalize()}."
+        )
+    elif failed > FAILED_SAID:
+        verdict.remarks.append(f"{failed:.1%} {rejected}: {MAKE_SOLVABLE}.")
 
 
 def _judge_surrogate(verdict: Verdict, settings: Settings, off: SurrogateError) -> None:
@@ -149,7 +220,7 @@ def _judge_surrogate(verdict: Verdict, settings: Settings, off: SurrogateError) 
             "the surrogate: raise --iterations, or inner_steps."
         )
     elif exceeds:
-        verdict.problems.append(
+        verdict.untrusted(
             f"The surrogate is off from the solver by {size} at posterior draws (should be below {SURROGATE_LIMIT}): raise "
             "--iterations, or inner_steps; sample with --delayed-acceptance, which corrects it by the solver; or use --forward solver."
         )
@@ -164,6 +235,11 @@ def _learns(run: Run) -> bool:
     return any(law.spec.trainable for law in run.laws.values())
 
 
+def _adam_learns(run: Run) -> bool:
+    """Is there a law that all chains share, learned as one estimate?"""
+    return any(law.spec.trainable and not law.spec.sampled for law in run.laws.values())
+
+
 def _judge_sampler(verdict: Verdict, settings: Settings) -> None:
     if settings.covariance == "self" and settings.preconditioner is not None:
         verdict.remarks.append(
@@ -171,9 +247,7 @@ def _judge_sampler(verdict: Verdict, settings: Settings) -> None:
             "learning; kept draws use a frozen covariance and are not biased by it."
         )
     if not settings.metropolis:
-        verdict.problems.append(
-            "metropolis=False leaves a discretisation error in the draws: use it for comparison only."
-        )
+        verdict.untrusted("metropolis=False leaves a discretisation error in the draws: use it for comparison only.")
     if settings.groups < 2:
         verdict.remarks.append(
             "One group of chains: R-hat cannot compare preconditioners or starting points; use groups=4."
@@ -185,7 +259,7 @@ def _judge_fit(verdict: Verdict, run: Run, chi_square: float, checked: Sequence[
     if not np.sum(run.data.counts):
         return
     if not np.isfinite(chi_square):
-        verdict.problems.append(
+        verdict.untrusted(
             f"Whether the fit meets the data cannot be told: some draws predict nothing finite there. {MAKE_SOLVABLE.capitalize()}."
         )
         return
@@ -193,7 +267,7 @@ def _judge_fit(verdict: Verdict, run: Run, chi_square: float, checked: Sequence[
         noise, missing, stuck = noise_of(run.problem), "physics is missing", "the chains"
         if _learns(run):
             missing, stuck = "physics is missing that the closure cannot supply", "learning"
-        verdict.problems.append(
+        verdict.untrusted(
             f"The fit misses the data by {np.sqrt(chi_square):.1f} noise standard deviations (root mean square; about 1 is right): "
             f"{noise.misfit}, {missing}, or {stuck} got stuck. Check {noise.to_check} and the equation; raise --iterations (now "
             f"{run.settings.iterations}) or try another --seed."
@@ -205,14 +279,21 @@ def _judge_fit(verdict: Verdict, run: Run, chi_square: float, checked: Sequence[
 def _judge_learning(verdict: Verdict, run: Run) -> None:
     """Did the likelihood, or the joint density of data, parameters and population, still rise at the end of learning?
 
-    Where law and parameters trade off against each other the likelihood is flat and only the joint density rises.
+    Where law and parameters trade off against each other the likelihood is flat and only the joint density rises. Laws that
+    chains sample go on moving: what their learning has to say (`run.learning_notes`) is a cause only where chains disagree.
     """
-    if not _learns(run):
+    notes: list[str] = getattr(run, "learning_notes", [])
+    if any(fault.word == "not_converged" for fault in verdict.faults):
+        place = 0 if run.finished else 1  # after that it was stopped
+        verdict.faults[place:place] = [Fault("not_converged", note) for note in notes]
+    else:
+        verdict.remarks += notes
+    if not _adam_learns(run):
         return
     entries = [entry for entry in run.history if entry["phase"][0] == "learn"]
     steps, tried = run.law_steps, sum(len(entry["phase"]) for entry in entries)
     if steps < 0.9 * tried:
-        verdict.problems.append(
+        verdict.not_converged(
             f"The law learned in {steps} of {tried} iterations only: in the others the solver had no finite solution where the "
             f"chains stood; {MAKE_SOLVABLE}."
         )
@@ -231,7 +312,7 @@ def _judge_learning(verdict: Verdict, run: Run) -> None:
     rises = {words: _rise(values[last][usable], len(run.data.systems)) for words, values in series.items()}
     said = " and ".join(f"{words} up by {rise:.1f}" for words, rise in rises.items() if rise)
     if said:
-        verdict.problems.append(
+        verdict.not_converged(
             f"The closure was still improving when learning ended ({said} within the last {len(whole)} iterations): raise "
             f"--iterations (now {run.settings.iterations})."
         )
@@ -248,7 +329,7 @@ def _say_unjudged(verdict: Verdict, settings: Settings, whole: np.ndarray, usabl
         )
     if (whole & ~usable).any():
         advice.append(f"where the likelihood was not finite, {MAKE_SOLVABLE}")
-    verdict.problems.append(
+    verdict.not_converged(
         f"Whether the closure had settled cannot be judged: only {usable.sum()} of the last {len(whole)} iterations of "
         f"learning can tell, and it takes {LEARNING_LEAST}. {'; '.join(advice).capitalize()}."
     )

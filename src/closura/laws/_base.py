@@ -131,15 +131,19 @@ class AbstractLaw(SolverLaw):
         """Log density of the weights, up to a constant; `view` is the law as prepared for this range."""
         return jnp.zeros(())
 
-    def before_data(self, range_: PyTree, key: PRNGKeyArray) -> "AbstractLaw":
-        """The law drawn anew from its prior, with all that governs the prior (the size of a sampled law) as it is. The law
-        itself, by default: what is given or shared has no prior over functions."""
-        return self
-
     def prior_variance(self, range_: PyTree, x: Float[Array, "point input"]) -> Float[Array, " point"] | None:
         """Variance of the law at points before data, over all draws of what governs its prior, of a law with an axis of
         draws in front; None, by default, where no closed form is known."""
         return None
+
+    def prior_precision(self, range_: PyTree) -> Float[Array, "..."]:
+        """Of the weights of a law that is sampled, given its size."""
+        raise TypeError(f"{type(self).__name__} has no prior over functions")
+
+    def redrawn(self, key: PRNGKeyArray, range_: PyTree, spread: ArrayLike = 1.0) -> "AbstractLaw":
+        """Another law from its prior, of the size that this one has, so many standard deviations wide; the law itself, by
+        default, where there is no prior to draw functions from."""
+        return self
 
     def unit(self, range_: PyTree) -> float:
         """How large a law must be to matter."""

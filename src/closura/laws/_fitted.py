@@ -237,7 +237,7 @@ def _before_data(law: AbstractLaw, frame: PyTree) -> AbstractLaw:
     if not law.spec.sampled:
         return law
     count = len(jax.tree.leaves(eqx.filter(law, eqx.is_array))[0])
-    return eqx.filter_vmap(lambda law, key: law.before_data(frame, key))(law, jr.split(jr.key(0), count))
+    return eqx.filter_vmap(lambda law, key: law.redrawn(key, frame))(law, jr.split(jr.key(0), count))
 
 
 def fitted(

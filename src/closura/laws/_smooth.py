@@ -369,10 +369,6 @@ class SmoothLaw(AbstractLaw):
         # Of a positive law the softplus stands between.
         return width if self.spec.positive else {"height": free["height"] * scaling.output} | width
 
-    def before_data(self, range_: PyTree, key: PRNGKeyArray) -> "SmoothLaw":
-        precision, mean = range_.prior(self.log_size)
-        return self.with_weights(mean + jr.normal(key, mean.shape) / jnp.sqrt(precision))
-
     def prior_variance(self, range_: PyTree, x: Float[Array, "point input"]) -> Float[Array, " point"] | None:
         if self.spec.linked or self.spec.form is not None or self.spec.jump is not None:
             return None
@@ -402,6 +398,14 @@ class SmoothLaw(AbstractLaw):
         square = jnp.sum(precision * (self.coordinates - mean) ** 2 - jnp.log(precision))
         density = self.spec.log_size_prior(self.log_size) - 0.5 * square
         return density if self.spec.form is None else density + self.spec.form.log_prior(self._parts()[2])
+
+    def prior_precision(self, range_: PyTree) -> Float[Array, "*chain coordinate"]:
+        return range_.prior(self.log_size)[0]
+
+    def redrawn(self, key: PRNGKeyArray, range_: PyTree, spread: ArrayLike = 1.0) -> "SmoothLaw":
+        precision, mean = range_.prior(self.log_size)
+        normal = jr.normal(key, jnp.shape(self.coordinates))
+        return self.with_weights(mean + spread * normal / jnp.sqrt(precision))
 
     @property
     def weights(self) -> PyTree:

@@ -67,6 +67,12 @@ class Population(eqx.Module):
         return None
 
     @property
+    def prior_variances(self) -> dict[str, Float[Array, " number"]]:
+        """Of hyperparameters before data, by the names that draws have: mu, log_tau, covariate_effect, correlation, shared.
+        What is not named here is not judged by how much data narrowed it."""
+        return {}
+
+    @property
     def shared_precision(self) -> Float[Array, " held"]:
         """Of shared parameters under their prior."""
         return jnp.zeros(0)

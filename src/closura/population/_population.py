@@ -67,6 +67,11 @@ class Diagonal(Population):
         return self.mean_variance + jnp.exp(self.log_variance)
 
     @property
+    def prior_variances(self) -> dict[str, Float[Array, " number"]]:
+        known = {"mu": self.mean_variance, "log_tau": self.log_variance_variance}
+        return known if self.effects is None else known | {"covariate_effect": self.effects.variance}
+
+    @property
     def pairs(self) -> int:
         return 0
 
@@ -198,6 +203,12 @@ class Correlated(Diagonal):
     def pairs(self) -> int:
         count = self.mean.shape[0]
         return count * (count - 1) // 2
+
+    @property
+    def prior_variances(self) -> dict[str, Float[Array, " number"]]:
+        # Under LKJ every correlation is a beta variable on (-1, 1), of this shape twice.
+        shape = self.concentration - 1 + 0.5 * self.mean.shape[0]
+        return super().prior_variances | {"correlation": jnp.full(self.pairs, 1 / (2 * shape + 1))}
 
     def log_hyperprior(self, phi: Phi) -> Float[Array, ""]:
         return super().log_hyperprior(phi) + log_lkj(phi.correlation, self.mean.shape[0], self.concentration)

@@ -40,6 +40,10 @@ class Sharing(Population):
     def variance(self) -> Float[Array, " parameter"]:
         return self._joined(self.varying.variance, self.common.variance)
 
+    @property
+    def prior_variances(self) -> dict[str, Float[Array, " number"]]:
+        return self.varying.prior_variances | {"shared": self.common.variance}
+
     def phi_from_normal(self, normal: Float[Array, "2 parameter"]) -> PyTree:
         return self.varying.phi_from_normal(normal[:, self._free])
 

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from ..diagnose import Truth
+from ..diagnose import DECIDED, Truth
 from ..laws import FittedLaw
 from ..learning import Run
 from ..parameters import Parameters
@@ -22,7 +22,7 @@ ABOUT = {
     "note": "mu, tau (variance) and shift (by one unit of a covariate, mu being at their means) are on the unconstrained scale",
 }
 POPULATION = "population"
-FIGURES = ("rhat", "ess_bulk", "ess_tail")
+FIGURES = ("rhat", "ess_bulk", "ess_tail", "contraction")
 
 
 def posterior_tree(
@@ -94,14 +94,17 @@ def _observed(run: Run) -> xr.Dataset:
     return xr.Dataset(observed, {"system": list(data.systems)})
 
 
-def summarise(tree: xr.DataTree, parameters: Parameters, check: Convergence) -> pd.DataFrame:
-    """Mean, sd, central 95 % interval, R-hat and effective sample sizes, a row a number that was inferred.
+def summarise(tree: xr.DataTree, parameters: Parameters, check: Convergence, contracted: xr.Dataset) -> pd.DataFrame:
+    """Mean, sd, central 95 % interval, R-hat and effective sample sizes, a row a number that was inferred; by how much data
+    narrowed it, and who decided it: data, population or prior.
 
     `level` tells the population's rows from those of a system that somebody called "population". A parameter's row there is its
     median in the population, physical scale (where covariates shift it, at their means); how much systems differ, shifts and
-    correlations are on the unconstrained scale, which their names say. The figures of `check` go by the same names.
+    correlations are on the unconstrained scale, which their names say. The figures of `check` go by the same names, and so does
+    what was `contracted`.
     """
-    posterior, figures = tree["posterior"].to_dataset(), check.figures.sel(figure=list(FIGURES))
+    posterior, figures = tree["posterior"].to_dataset(), check.figures.sel(figure=list(FIGURES[:-1]))
+    figures = xr.concat([figures, contracted.expand_dims(figure=["contraction"])], "figure", join="left")
     names, labels = list(parameters.names), dict(zip(parameters.names, parameters.labels))
     varying = [name for name, shared in zip(names, parameters.shared) if not shared]
     systems, tables = posterior["system"].values, []
@@ -127,7 +130,15 @@ def summarise(tree: xr.DataTree, parameters: Parameters, check: Convergence) -> 
     if "sigma" in posterior:
         free = figures["quantity"].values
         add([f"sigma of {q}" for q in free], posterior["sigma"].sel(quantity=free).values, figures["log_sigma"])
-    return pd.concat([*tables, own], ignore_index=True)
+    table = pd.concat([*tables, own], ignore_index=True)
+    from_population = (table["level"] == "system") & table["parameter"].isin(varying) & ("mu" in posterior)
+    return table.assign(decided_by=decided_by(table["contraction"], from_population))
+
+
+def decided_by(contraction: pd.Series, from_population: pd.Series) -> np.ndarray:
+    """data, population or prior; "" where that is not known."""
+    instead = np.where(from_population, POPULATION, "prior")
+    return np.where(contraction.isna(), "", np.where(contraction < DECIDED, instead, "data"))
 
 
 def true_values(table: pd.DataFrame, parameters: Parameters, truth: Truth | None) -> np.ndarray | None:
@@ -152,7 +163,8 @@ def population_lines(table: pd.DataFrame) -> list[str]:
     lines = [f"{POPULATION:<26} {'mean ± sd':<22} 95 %"]
     for name, row in rows.iterrows():
         estimate = f"{row['mean']:.4g} ± {row['sd']:.2g}"
-        lines.append(f"  {name!s:<24} {estimate:<22} {row['2.5%']:.4g} to {row['97.5%']:.4g}")
+        by = "  (decided by the prior)" if row["decided_by"] == "prior" else ""
+        lines.append(f"  {name!s:<24} {estimate:<22} {row['2.5%']:.4g} to {row['97.5%']:.4g}{by}")
     return lines
 
 

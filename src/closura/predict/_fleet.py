@@ -189,9 +189,11 @@ class Fleet:
 
 
 def notes_of(metrics: Mapping[str, Any]) -> tuple[str, ...]:
+    """What to know of a run before relying on what it predicts."""
     if metrics.get("converged"):
         return ()
-    why = "was stopped before its end" if not metrics.get("finished") else "had not converged"
+    why = "cannot be trusted" if metrics.get("verdict") == "untrusted" else "had not converged"
+    why = why if metrics.get("finished") else "was stopped before its end"
     return (f"this run {why}: predictions are no better than its results", *map(str, metrics.get("warnings", [])[:1]))
 
 

@@ -18,11 +18,13 @@ from ..diagnose import (
     bad_scheme,
     check_table,
     confounded,
+    contraction,
     judge,
     remarks,
     scores,
     spot_check,
     trajectories,
+    what_data_leave_open,
 )
 from ..equations import Equation, ProblemError, kinds_in_words
 from ..laws import FittedLaw, fitted
@@ -72,6 +74,7 @@ def collect(run: Run, truth: Truth | None = None, context: Mapping[str, object] 
     surrogate = spot_check(run, paths, truth)
     learned = any(spec.trainable for spec in problem.closures.values())
     unit = noise.unit(replicas.predicted.mean(axis=0), run.sigma())
+    laws = _laws(run, visited)
     found = Evidence(
         convergence=run.convergence(),
         chi_square=replicas.chi_square(run.sigma()),
@@ -82,15 +85,15 @@ def collect(run: Run, truth: Truth | None = None, context: Mapping[str, object] 
         scheme=None if run.diverged or run.phase == "learn" else bad_scheme(run),
         draws=run.draws(),
         log_step=run.log_steps,
+        undecided=what_data_leave_open(run, laws, visited) if run.chunks else (),
     )
     verdict = judge(run, found)
-    if verdict.converged and run.laws:
+    if verdict.converged and verdict.learned:
         verdict.remarks += confounded(run)
-    laws = _laws(run, visited)
     scored = {"data_seed": context.get("data_seed"), **scores(run, truth, paths, laws)}
     shown = [closure_view(law, visited[law.name], truth) for law in laws.values()]
     tree = posterior_tree(run, replicas.dataset(), laws, shown)
-    table = summarise(tree, problem.parameters, found.convergence)
+    table = summarise(tree, problem.parameters, found.convergence, contraction(run))
     drawn = _view_parts(run, truth, paths) | {
         "summary": table,
         "truth_summary": true_values(table, problem.parameters, truth),
@@ -158,7 +161,11 @@ def _metrics(run: Run, found: Evidence, verdict: Verdict, scored: Figures, surro
         "seconds_per_iteration": (seconds - run.seconds_compile) / max(1, run.iteration),
         "peak_rss_mb": _peak_memory(),
         **surrogate,
+        "verdict": verdict.word,
+        "undecided": verdict.names,
         "converged": verdict.converged,
+        # The law is one estimate, and intervals leave its error out.
+        "law_learned": verdict.learned,
         "finished": run.finished,
         "diverged": run.diverged,
         "warnings": [*verdict.problems, *verdict.remarks],

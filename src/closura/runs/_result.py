@@ -24,7 +24,7 @@ from ..show import View
 class Result:
     """A finished (or stopped) fit.
 
-    - `verdict`: converged or not, why, and what to do; `print(result)` starts with it.
+    - `verdict`: one of four words, why, and what to do; `print(result)` starts with it.
     - `closures`: the learned laws by name; `metrics`: flat dict of figures.
     - `network`: the surrogate, None with the solver; `network.states(theta, row)` on the grid, theta unconstrained, row that of a system.
     - `tree`: the whole DataTree that `posterior.nc` holds; `history`: one row an iteration.
@@ -79,9 +79,10 @@ class Result:
         return export_law(law, path, table, problem=self.problem.name, converged=self.converged, overwrite=overwrite)
 
     def summary(self) -> pd.DataFrame:
-        """Every number inferred, the population first: mean, sd, 95 % interval, R-hat and effective sample sizes.
+        """Every number inferred, the population first: mean, sd, 95 % interval, R-hat, effective sample sizes, and who decided it.
 
-        Columns level, system, parameter, mean, sd, 2.5%, 97.5%, rhat, ess_bulk, ess_tail. Values of parameters are on the
+        Columns level, system, parameter, mean, sd, 2.5%, 97.5%, rhat, ess_bulk, ess_tail, contraction (1 - variance over that
+        before data, on the unconstrained scale) and decided_by (data, population or prior). Values of parameters are on the
         physical scale; what is on another says so in its name ("sd of log k").
         """
         return self.summary_table.copy()

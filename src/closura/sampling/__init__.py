@@ -8,13 +8,20 @@ from ._convergence import (
     convergence as convergence,
 )
 from ._differential_evolution import DifferentialEvolution as DifferentialEvolution
+from ._gauss_newton import (
+    Above as Above,
+    Precisions as Precisions,
+    above as above,
+    information as information,
+    precisions as precisions,
+)
 from ._gibbs import NoiseGibbs as NoiseGibbs, PopulationGibbs as PopulationGibbs
 from ._independence import Independence as Independence
 from ._kernel import Kernel as Kernel, Tuning as Tuning, init_all as init_all, sweep as sweep
 from ._law_move import LawMove as LawMove, LawSize as LawSize
 from ._mala import Mala as Mala, MalaTuning as MalaTuning
 from ._multi_try import MultiTry as MultiTry
-from ._names import labels_of as labels_of, named_draws as named_draws
+from ._names import labels_of as labels_of, named_draws as named_draws, scalar_name as scalar_name
 from ._posterior import Posterior as Posterior
 from ._preconditioner import cholesky as cholesky, ensemble_covariance as ensemble_covariance
 from ._resample import Resample as Resample

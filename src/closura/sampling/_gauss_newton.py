@@ -147,16 +147,22 @@ def precisions(population: Population, chains: Chains) -> list[Precisions]:
     return [Precisions(one, mean, held, *which) for one in every]
 
 
-def eliminate(
-    information: Information, population: Precisions, moved: np.ndarray, law_precision: np.ndarray
-) -> Elimination:
-    """Of one group, in double precision: all but the coordinates `moved` eliminated. `law_precision` is the prior's, of every
-    coordinate; it counts where these are eliminated, and is left out of the result."""
+class Above(NamedTuple):
+    """What is left when theta is eliminated, of (population means, shared parameters, laws); and how each theta_k follows
+    these, given which its precision is `inner`."""
+
+    left: Float[np.ndarray, "above above"]
+    follows: Float[np.ndarray, "system own above"]  # - d theta_k / d above
+    inner: Float[np.ndarray, "system own own"]
+
+
+def above(information: Information, population: Precisions) -> Above:
+    """Of one group, in double precision; priors of means and shared parameters are in it, those of laws are not."""
     theta, cross, law = information[:3]
     own, held = population.own, population.held
     means = len(own) if population.mean is not None else 0
     systems, rest = len(theta), means + len(held)
-    inner = theta[:, own][:, :, own] + population.theta
+    inner = np.asarray(theta[:, own][:, :, own] + population.theta)
     # How theta of a system is bound to what stands above it: its mean, shared parameters, laws.
     to_mean = np.broadcast_to(-population.theta, (systems, len(own), len(own)))[:, :, :means]
     bound = np.concatenate([to_mean, theta[:, own][:, :, held], cross[:, own]], axis=2)
@@ -168,13 +174,24 @@ def eliminate(
     top[means:rest, rest:] = cross[:, held].sum(axis=0)
     top[rest:, means:rest] = top[means:rest, rest:].T
     top[rest:, rest:] = law
-    top = top - np.einsum("spr,spq->rq", bound, follows)
+    return Above(top - np.einsum("spr,spq->rq", bound, follows), follows, inner)
+
+
+def eliminate(
+    information: Information, population: Precisions, moved: np.ndarray, law_precision: np.ndarray
+) -> Elimination:
+    """Of one group, in double precision: all but the coordinates `moved` eliminated. `law_precision` is the prior's, of every
+    coordinate; it counts where these are eliminated, and is left out of the result."""
+    top, follows, _ = above(information, population)
+    own, held = population.own, population.held
+    means = len(own) if population.mean is not None else 0
+    systems, rest = len(follows), means + len(held)
     stay = np.flatnonzero(~moved)
     top[rest + stay, rest + stay] += law_precision[stay]
     out, kept = np.concatenate([np.arange(rest), rest + stay]), rest + np.flatnonzero(moved)
     along = -np.linalg.solve(top[np.ix_(out, out)], top[np.ix_(out, kept)])
     left = top[np.ix_(kept, kept)] + top[np.ix_(kept, out)] @ along
-    shear = np.zeros((systems, theta.shape[1], len(kept)))
+    shear = np.zeros((systems, len(own) + len(held), len(kept)))
     shear[:, own] = -(follows[:, :, kept] + follows[:, :, out] @ along)
     shear[:, held] = along[means:rest]
     return Elimination(0.5 * (left + left.T), shear, along[:means], along[rest:])

@@ -57,7 +57,7 @@ PAGE = files(__package__) / "page"
 
 def write_report(view: View, figures: dict[str, Path], path: Path) -> None:
     """Write the run as one HTML file at `path`, with those PNGs of `figures` (name -> file) in it that it does not draw."""
-    head = ["Parameter", "mean ± sd", "2.5 %", "97.5 %", "R-hat", "ESS bulk", "ESS tail"]
+    head = ["Parameter", "mean ± sd", "2.5 %", "97.5 %", "R-hat", "ESS bulk", "ESS tail", "decided by"]
     script = "".join(_page(name) for name in ("chart.js", "parts.js", "page.js"))
     page = Environment(autoescape=True, trim_blocks=True).from_string(_page("report.html"))
     data = json.dumps(payload(view), allow_nan=False, separators=(",", ":"), ensure_ascii=False)
@@ -111,12 +111,14 @@ def _summary_rows(view: View, level: str) -> list[list[str]]:
     truth = np.full(len(view.summary), np.nan) if view.truth_summary is None else view.truth_summary
     rows = []
     for row, true in zip(view.summary.itertuples(index=False, name=None), truth.tolist()):
-        where, system, parameter, mean, sd, low, high, rhat, bulk, tail = row
+        where, system, parameter, mean, sd, low, high, rhat, bulk, tail, _, by = row
         if where == level:
             named = [parameter] if level == "population" else [system, parameter]
             chains = [f"{rhat:.3f}", f"{bulk:.0f}", f"{tail:.0f}"]
             known = [] if view.truth_summary is None else [_truth(true, low, high)]
-            rows.append([*named, *_estimate(mean, sd, low, high), *("—" if c == "nan" else c for c in chains), *known])
+            rows.append(
+                [*named, *_estimate(mean, sd, low, high), *("—" if c == "nan" else c for c in chains), by, *known]
+            )
     return rows
 
 

@@ -167,7 +167,8 @@ class View:
     - `observations`: columns system, one per coordinate, quantity, value, sigma, and low and high: the ends of its error bar.
       `bar_label`, `residual_label`, `scale_label`: what error bars, residuals and sigma are under this noise.
     - `history`: columns iteration, acceptance, loglik, temperature, step_size, phase.
-    - `summary`: columns level, system, parameter, mean, sd, 2.5%, 97.5%, rhat, ess_bulk, ess_tail, the population first;
+    - `summary`: columns level, system, parameter, mean, sd, 2.5%, 97.5%, rhat, ess_bulk, ess_tail, contraction, decided_by, the
+      population first;
       `truth_summary`: (row,), what is true of it.
     - `residuals`: of each quantity; `checks`: columns level, system, quantity, check, observations, value, low, high, p,
       p_adjusted, off.
