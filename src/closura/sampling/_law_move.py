@@ -27,6 +27,7 @@ from ._state import Chains, GroupKeys, Info, choose_fields
 
 DEGREES = 8  # of freedom of the proposal
 TARGET = 0.35
+LARGE = 0.95  # judged at this quantile of the law's size
 FREE = 0.98  # a direction of which the prior holds so much is drawn from it
 DRAWS_FOR_ONE, SHRINK = 4.0, 30.0  # dependent draws that count as one; how many of those the identity counts for
 NARROWED = 0.7
@@ -174,13 +175,15 @@ def _whitened(
     lower = np.linalg.cholesky(information + rigid + flexible)
     share, turn = np.linalg.eigh(np.linalg.solve(lower, np.linalg.solve(lower, flexible).T))
     color, share = np.linalg.solve(lower.T, turn), np.clip(share, 0.0, 1.0)
-    whiten, free = np.linalg.inv(color), share > FREE
+    # Free is what the prior holds also where the law is large.
+    held = share * np.exp(size - np.quantile(sizes, LARGE))
+    whiten, free = np.linalg.inv(color), held > FREE * (held + 1 - share)
     shift, stretch = np.zeros(count), np.eye(count)
     pull = color.T @ (score + information @ a.mean(axis=0) - frame.pull_rigid - frame.pull_flexible * np.exp(-size))
     if a.std(axis=0).max() > 0:  # chains have laws of their own already
         precision = (1 - share) + share * np.exp(size - sizes)[:, None]
         b = a @ whiten.T
-        pull = np.mean(b * precision, axis=0)
+        pull = b.sum(axis=0) / np.sum(1 / precision, axis=0)  # the likeliest, b having mean pull / precision
         z = ((b - pull / precision) * np.sqrt(precision))[:, ~free]
         worth = len(z) / DRAWS_FOR_ONE
         covariance = (worth * np.cov(z.T) + SHRINK * np.eye(z.shape[1])) / (worth + SHRINK)
