@@ -140,10 +140,14 @@ def test_a_law_that_data_know_is():
     np.testing.assert_allclose(law_contraction(fitted(Law(nodes=9), 0.1), points), 0.99, atol=0.003)
 
 
-def test_the_prior_has_the_size_that_the_posterior_has():
+@pytest.mark.parametrize("log_size", [-8.0, 3.0])
+def test_the_prior_has_the_size_that_the_posterior_has(log_size):
     """A small size that was inferred is no knowledge of a law far away."""
-    far, small = np.array([[2.9]]), fitted(Law(nodes=9, at={0.0: 0.0}), 1.0, log_size=-8.0)
-    np.testing.assert_allclose(law_contraction(small, far), 0.0, atol=0.2)
+    small = fitted(Law(nodes=9, at={0.0: 1.0}), 1.0, draws=4000, log_size=log_size)
+    precision, mean = (np.asarray(part, float) for part in small.frame.prior(jnp.asarray(log_size)))
+    standard = (np.asarray(small.law.coordinates, float) - mean) * np.sqrt(precision)
+    assert np.abs(standard.mean(axis=0)).max() < 4 / np.sqrt(4000)
+    assert np.abs(standard.var(axis=0) - 1).max() < 4 * np.sqrt(2 / 4000)
 
 
 def test_inputs_are_taken_as_often_as_they_were_visited():

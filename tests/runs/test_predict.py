@@ -16,7 +16,7 @@ import closura as cl
 from closura.diagnose import membership
 from closura.forward import likelihood
 from closura.population import Empirical, PopulationDraws, population
-from closura.predict import Fleet
+from closura.predict import Fleet, notes_of
 from closura.predict._forecast import noise_sizes
 from closura.predict._infer import infer
 from closura.predict._new_systems import matched
@@ -387,3 +387,19 @@ def test_picture_shows_who_does_not_belong_first(five):
     titles = [axes.get_title(loc="left") for axes in five.plot().axes]
     assert titles[0] == "steep: DOES NOT BELONG"
     assert titles[-1] == "one: belongs"
+
+
+@pytest.mark.parametrize(
+    ("metrics", "says"),
+    [
+        ({"converged": True, "verdict": "undecided", "law_learned": False}, None),
+        ({"converged": True, "law_learned": True}, "the law was learned as one estimate (cl.MLP): intervals leave its"),
+        ({"finished": True, "verdict": "untrusted", "warnings": ["why"]}, "this run cannot be trusted: predictions"),
+        ({"finished": True, "verdict": "not_converged"}, "this run had not converged: predictions"),
+        ({"finished": False, "verdict": "not_converged"}, "this run was stopped before its end: predictions"),
+    ],
+)
+def test_predictions_say_what_the_verdict_did(metrics, says):
+    notes = notes_of(metrics)
+    assert notes[0].startswith(says) if says else notes == ()
+    assert notes[1:] == tuple(metrics.get("warnings", ()))

@@ -22,7 +22,7 @@ from ..sampling import labels_of
 from ._undecided import Number, OnGrid, Undecided, Unknowns, lonely_means, undecided
 
 DECIDED = 0.5
-NUMBERS = 20_000_000
+NUMBERS, BLOCK = 4_000_000, 1000
 DRAWS = (100, 2000)  # at least and at most, of the population
 LAW_DRAWS = 1000
 POINTS = 32  # at which a law is looked at: as often at a place as it was visited
@@ -33,10 +33,17 @@ def contraction(run: Run) -> xr.Dataset:
     draws, known = run.draws(), prior_variances(run)
     found = {}
     for name, variable in draws.data_vars.items():
-        after = variable.astype(float).var(("chain", "draw"))
+        after = _variance(variable.values)
         before = known.get(str(name), np.full(after.shape, np.nan))
-        found[name] = (after.dims, 1 - after.values / before)
+        found[name] = (variable.dims[2:], 1 - after / before)
     return xr.Dataset(found, draws.drop_dims(("chain", "draw")).coords)
+
+
+def _variance(draws: Float[np.ndarray, "chain draw *scalar"]) -> Float[np.ndarray, "*scalar"]:
+    """In double precision; a block of scalars at a time, of which there may be very many."""
+    flat = draws.reshape(*draws.shape[:2], -1)
+    blocks = [flat[..., i : i + BLOCK].astype(float).var(axis=(0, 1)) for i in range(0, flat.shape[2], BLOCK)]
+    return np.concatenate([np.zeros(0), *blocks]).reshape(draws.shape[2:])
 
 
 def prior_variances(run: Run) -> dict[str, np.ndarray]:
