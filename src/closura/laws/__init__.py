@@ -26,6 +26,7 @@ from ._fitted import (
 )
 from ._known import Known as Known, KnownLaw as KnownLaw
 from ._mlp import MLP as MLP, NetworkLaw as NetworkLaw
+from ._plane import PlaneFrame as PlaneFrame
 from ._smooth import Law as Law, SmoothLaw as SmoothLaw
 from ._structure import Structure as Structure
 from .export import export_law as export_law

@@ -22,6 +22,7 @@ from jaxtyping import Array, Float
 from ._base import Scaling
 from ._table import Axis
 
+ORDER = 3  # the derivative of a law that is white noise before data
 SMOOTH_INTERPOLANT = 1e-6  # what a polynomial costs against curvature, where an offset goes through given points
 LEGENDRE = np.polynomial.legendre.leggauss(3)  # exact for the polynomials below, of degree four at most
 
@@ -54,6 +55,20 @@ class Frame(NamedTuple):
         inverse = jnp.exp(-log_size)[..., None]
         precision = self.rigid + self.flexible * inverse
         return precision, -(self.pull_rigid + self.pull_flexible * inverse) / precision
+
+    @property
+    def inner(self) -> Float[np.ndarray, "node coordinate"]:
+        """Values of g at the nodes, the ends of the table left out."""
+        value = np.asarray(self.nodes[:, 0], float)
+        return value[len(value) // 8 : -(len(value) // 8)]
+
+    def matched(self, old: "Frame", a: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Values at the nodes: of coordinates here, of g with coordinates `a` there, and what of these is left to
+        coordinates here."""
+        x, before = (np.asarray(frame.axis.points(), float) for frame in (self, old))
+        value = rows(x, before, np.asarray(old.nodes, float)) @ a
+        value = value + rows(x, before, np.asarray(old.offset, float)[..., None])[:, 0]
+        return np.asarray(self.nodes[:, 0], float), value, value - np.asarray(self.offset[:, 0], float)
 
     def with_levels(self, count: int) -> "Frame":
         """The same with so many wide coordinates in front, which are not g's."""

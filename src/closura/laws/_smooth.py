@@ -8,7 +8,7 @@ further, a longer table has other coordinates of the same prior.
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 import equinox as eqx
@@ -19,17 +19,19 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from ._base import AbstractLaw, LawSpec, Range, Scaling, SolverLaw
-from ._basis import Frame, Smooth, make_frame, rows
+from ._basis import ORDER, Frame, Smooth, make_frame
+from ._plane import Plane, PlaneFrame
 from ._structure import FLAGS, Structure
-from ._table import Axis, Curve, TabulatedLaw
+from ._table import Curve, TabulatedLaw, axis_about, cubics
 
 NODES = 33
-ORDER = 3
 # Standard deviations of value, gradient and curvature at the reference, in units of the law and of its input; where a
 # softplus stands between g and the law, less is wide. Mean and standard deviation of log s^2.
 WIDE, LINKED = (3.0, 3.0, 3.0), (2.0, 2.0, 2.0)
 LOG_SIZE = (0.0, 2.0)
 NEARLY = 1e-3  # of its largest value: how well a law must be met when its table changes
+# What can be said of a law of two inputs.
+OF_TWO = ("inputs", "odd", "even", "zero_at_origin", "positive", "dissipative", "unit", "scale", "reference", "nodes")
 # Beside those of every law (see `_structure`): which exclude each other, and why.
 CONTRADICTIONS = (
     ("increasing", "decreasing", "no law grows and falls"),
@@ -50,7 +52,7 @@ CONTRADICTIONS = (
 
 @dataclasses.dataclass(frozen=True)
 class Law(LawSpec):
-    """An unknown smooth law f(x), sampled with everything else: a posterior over functions.
+    """An unknown smooth law f(x) or f(x, y), sampled with everything else: a posterior over functions.
 
     Structure, each exact in every draw:
 
@@ -61,6 +63,9 @@ class Law(LawSpec):
     The prior is wide: a parabola, and on it a random function whose third derivative is white noise, of a size that is
     inferred. Its units are taken from the equation; `unit` (how large the law is, roughly), `scale` (over which distance
     of its input it changes) and `reference` (where the parabola is stated) say better.
+
+    With `inputs=2` it is f(x, y): odd, even, zero at the origin and positive in both together, dissipative in x; `scale`
+    and `reference` are then two numbers each, or one for both.
     """
 
     inputs: int = 1
@@ -75,27 +80,51 @@ class Law(LawSpec):
     dissipative: bool = False
     at: Mapping[float, float] | tuple[tuple[float, float], ...] = ()
     unit: float | None = None
-    scale: float | None = None
-    reference: float | None = None
+    scale: float | Sequence[float] | None = None
+    reference: float | Sequence[float] | None = None
     nodes: int = NODES
 
     trainable: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "at", tuple((float(x), float(value)) for x, value in dict(self.at).items()))
-        if self.inputs != 1:
-            raise ValueError(f"Law: inputs={self.inputs}, and a sampled law has one; use cl.MLP(inputs={self.inputs})")
+        if self.inputs not in (1, 2):
+            raise ValueError(
+                f"Law: inputs={self.inputs}, and a sampled law has one or two; use cl.MLP(inputs={self.inputs})"
+            )
         if self.nodes < 9 or self.nodes % 2 == 0:
             raise ValueError(f"Law: nodes={self.nodes} must be odd and at least 9; 33 are good")
-        for name in ("unit", "scale"):
-            value = getattr(self, name)
-            if value is not None and not (math.isfinite(value) and value > 0):
-                raise ValueError(f"Law: {name}={value} must be a positive number")
+        self._check_units()
+        if self.inputs == 2:
+            self._check_two()
         self.structure.check()
         for one, other, why in CONTRADICTIONS:
             if getattr(self, one) and getattr(self, other):
                 raise ValueError(f"{one} and {other} contradict each other; choose one: {why}")
         self._check_points()
+
+    def _check_units(self) -> None:
+        for name in ("unit", "scale", "reference"):
+            value = getattr(self, name)
+            if value is None:
+                continue
+            numbers = np.atleast_1d(np.asarray(value, float))
+            if len(numbers) > 1 and (name == "unit" or len(numbers) != self.inputs):
+                count = "one number" if name == "unit" or self.inputs == 1 else "one number, or one an input"
+                raise ValueError(f"Law: {name}={value} must be {count}")
+            if not np.all(np.isfinite(numbers) & ((numbers > 0) | (name == "reference"))):
+                raise ValueError(f"Law: {name}={value} must be a {'' if name == 'reference' else 'positive '}number")
+            object.__setattr__(self, name, tuple(numbers.tolist()) if len(numbers) > 1 else float(numbers[0]))
+
+    def _check_two(self) -> None:
+        for field in dataclasses.fields(self):
+            if field.name not in OF_TWO and getattr(self, field.name) != field.default:
+                raise ValueError(
+                    f"Law: {field.name} is for laws of one input; with inputs=2 there are odd, even, zero_at_origin, positive "
+                    "and dissipative: drop it"
+                    + ", or use cl.MLP(inputs=2, increasing=True)"
+                    * (field.name == "increasing")
+                )
 
     def _check_points(self) -> None:
         for x, value in self.points:
@@ -150,8 +179,16 @@ class Law(LawSpec):
         return Smooth(ORDER - self.integrations, wide[self.integrations :], parity, through)
 
     @property
+    def plane(self) -> Plane:
+        """The prior of g, where there are two inputs; its table has half as many nodes along each as that of a curve."""
+        parity = int(self.even or (self.odd and self.structure.factored)) or -int(self.odd)
+        return Plane(LINKED if self.linked else WIDE, not self.structure.shifted, parity, 2 * (self.nodes // 4) + 1)
+
+    @property
     def coordinates(self) -> int:
         """How many there are, constants of integration included."""
+        if self.inputs == 2:
+            return self.plane.coordinates
         even = self.even or (self.odd and (self.structure.factored or self.integrations == 1))
         orders = range(ORDER - self.integrations)
         wanted = len(orders)
@@ -168,22 +205,20 @@ class Law(LawSpec):
 
     def units(self, scaling: Scaling) -> Scaling:
         """The reference, and the units of input and law: as stated, else as found from the equation."""
-        origin = self.structure.symmetric or self.zero_at_origin or self.dissipative
+        origin = self.structure.symmetric or self.zero_at_origin or (self.dissipative and self.inputs == 1)
         center = 0.0 if origin else self.points[0][0] if self.integrations and self.at else self.reference
         stated = (center, self.scale, self.unit)
-        return Scaling(*(old if new is None else jnp.full_like(old, new) for old, new in zip(scaling, stated)))
+        return Scaling(
+            *(old if new is None else jnp.full_like(old, np.asarray(new)) for old, new in zip(scaling, stated))
+        )
 
-    def frame(self, range_: Range, scaling: Scaling) -> Frame:
+    def frame(self, range_: Range, scaling: Scaling) -> Frame | PlaneFrame:
         """Coordinates on a table that covers a range, and the reference."""
         scaling = self.units(scaling)
-        center = float(scaling.center[0])
-        low, high = min(float(range_.low[0]), center), max(float(range_.high[0]), center)
-        if self.structure.symmetric:
-            step, left = max(-low, high) * 2 / (self.nodes - 1), (self.nodes - 1) / 2
-        else:
-            step = (high - low) / (self.nodes - 2)
-            left = math.ceil((center - low) / step - 1e-9)
-        axis = Axis(jnp.asarray(step, float), jnp.asarray(left - center / step, float), self.nodes)
+        if self.inputs == 2:
+            return self.plane.frame(range_, scaling)
+        center, low, high = (float(part[0]) for part in (scaling.center, range_.low, range_.high))
+        axis = axis_about(center, low, high, self.nodes, self.structure.symmetric)
         frame = make_frame(self.prior(scaling), axis, scaling)
         return frame.with_levels(len(self.levels))
 
@@ -204,10 +239,12 @@ class SmoothLaw(AbstractLaw):
 
     def prepare(self, range_: PyTree) -> TabulatedLaw:
         spec, frame = self.spec, range_
+        if spec.inputs == 2:
+            return TabulatedLaw(spec, frame.table(self.coordinates), frame.scaling)
         constants, a = jnp.split(self.coordinates, [len(spec.levels)])
         node = frame.nodes @ a + frame.offset
         if not spec.integrations:
-            return TabulatedLaw(spec, Curve((frame.axis,), _cubics(node)), frame.scaling)
+            return TabulatedLaw(spec, Curve((frame.axis,), cubics(*node.T)), frame.scaling)
         step = frame.axis.step / frame.scaling.scale[0]
         start = jnp.round(frame.axis.offset + frame.scaling.center[0] / frame.axis.step).astype(int)
         cells = _integrated(jax.nn.softplus(node[:, 0]), step, start, spec.integrations)
@@ -239,14 +276,11 @@ class SmoothLaw(AbstractLaw):
     def with_weights(self, weights: PyTree) -> "SmoothLaw":
         return eqx.tree_at(lambda law: law.coordinates, self, weights)
 
-    def reframed(self, old: Frame, new: Frame) -> "SmoothLaw":
+    def reframed(self, old: PyTree, new: PyTree) -> "SmoothLaw":
         """The same law on another table, as nearly as its prior allows; on the host, for one chain."""
         levels = len(self.spec.levels)
         a = np.asarray(self.coordinates, float)
-        x, before = (np.asarray(frame.axis.points(), float) for frame in (new, old))
-        value = rows(x, before, np.asarray(old.nodes, float)) @ a[levels:]
-        value = value + rows(x, before, np.asarray(old.offset, float)[..., None])[:, 0]
-        design, wanted = np.asarray(new.nodes[:, 0], float), value - np.asarray(new.offset[:, 0], float)
+        design, value, wanted = new.matched(old, a[levels:])
         precision, mean = (np.asarray(part, float)[levels:] for part in new.prior(self.log_size))
         weight = 1 / (NEARLY * (np.abs(value).max() + NEARLY)) ** 2
         matrix = weight * design.T @ design + np.diag(precision)
@@ -256,13 +290,6 @@ class SmoothLaw(AbstractLaw):
     def with_size(self, log_size: Float[Array, "*chain"]) -> "SmoothLaw":
         """The same law, of another size before data."""
         return eqx.tree_at(lambda law: law.log_size, self, log_size)
-
-
-def _cubics(node: Float[Array, "node 2"]) -> Float[Array, "cell 4"]:
-    """The cubic of each cell, from values and gradients (in steps) at its ends."""
-    (left, d0), (right, d1) = node[:-1].T, node[1:].T
-    rise = right - left
-    return jnp.stack([left, d0, 3 * rise - 2 * d0 - d1, d0 + d1 - 2 * rise], axis=-1)
 
 
 def _integrated(value: Float[Array, " node"], step: Array, start: Array, times: int) -> Float[Array, "cell 4"]:

@@ -51,7 +51,7 @@ def widened(
     laws, after = dict(chains.law), dict(frames)
     for name, range_ in ranges.items():
         old, law = frames[name], laws[name]
-        if law.weights is None or (range_.low[0] >= old.low[0] and range_.high[0] <= old.high[0]):
+        if law.weights is None or (np.all(range_.low >= old.low) and np.all(range_.high <= old.high)):
             continue
         wider = Range(jnp.minimum(range_.low, old.low), jnp.maximum(range_.high, old.high))
         after[name] = law.spec.frame(wider, old.scaling)
@@ -99,10 +99,9 @@ def _priors(posterior: Posterior, chains: Chains, group: int) -> list[tuple[np.n
 
 
 def _largest_change(posterior: Posterior, weights: Mapping[str, Array], step: np.ndarray, ends: np.ndarray) -> float:
-    """At the nodes of the tables, their ends left out."""
+    """At the inner nodes of the tables."""
     largest = 0.0
     for name, part in zip(weights, np.split(step, ends[:-1])):
-        nodes = np.asarray(posterior.ranges[name].nodes[:, 0], float)
-        inside = slice(len(nodes) // 8, -(len(nodes) // 8))
-        largest = max(largest, np.abs(nodes[inside] @ part[-nodes.shape[1] :]).max())
+        nodes = posterior.ranges[name].inner
+        largest = max(largest, np.abs(nodes @ part[-nodes.shape[1] :]).max())
     return float(largest)
