@@ -53,6 +53,11 @@ def places(frame):
     return [np.asarray(a, float).ravel() for a in np.meshgrid(*z, indexing="ij")]
 
 
+def rows(called, count, *x):
+    """Values at places x of what is `called(a)`, which is linear in `count` coordinates: (place, coordinate)."""
+    return np.asarray(jax.vmap(lambda a: jax.vmap(called(a))(*map(jnp.ravel, x)))(jnp.eye(count))).T
+
+
 def test_truncation_loses_a_ten_thousandth_of_the_prior_variance_at_most(float64):
     frame = Plane(WIDE, True, 0, 17).frame(RANGE, SCALING)
     assert frame.rigid.shape == (100,)
@@ -82,11 +87,7 @@ def test_more_coordinates_change_nothing_visible(float64):
 
     def posterior(most):
         frame = Plane(WIDE, True, 0, 17, most).frame(range_, scaling)
-        count = len(frame.rigid)
-        values = [
-            np.asarray(jax.vmap(lambda a: jax.vmap(frame.table(a))(*map(jnp.ravel, x)))(jnp.eye(count))).T
-            for x in ((u, v), at)
-        ]
+        values = [rows(frame.table, len(frame.rigid), *x) for x in ((u, v), at)]
         precision = values[0].T @ values[0] / sigma**2 + np.diag(frame.prior(jnp.asarray(1.0))[0])
         mean = values[1] @ np.linalg.solve(precision, values[0].T @ data / sigma**2)
         return mean, np.sqrt(np.sum(values[1].T * np.linalg.solve(precision, values[1].T), axis=0))
@@ -165,14 +166,13 @@ def test_gradients_in_coordinates_and_inputs(structure, float64):
 
 def test_the_prior_does_not_depend_on_the_table(float64):
     """The same law has the same prior variance on a short table and on a long one, wherever both cover it."""
-    spec, x = Law(inputs=2), [np.ravel(a) for a in np.meshgrid(np.linspace(-1.0, 3.0, 5), np.linspace(-2.0, 4.0, 5))]
+    spec, x = Law(inputs=2), np.meshgrid(np.linspace(-1.0, 3.0, 5), np.linspace(-2.0, 4.0, 5))
     frames = [spec.frame(Range(reach * RANGE.low, reach * RANGE.high), SCALING) for reach in (1.0, 1.5)]
 
     def sd(frame):
-        precision, _ = frame.prior(jnp.asarray(1.5))
-        law = spec.build(jax.random.key(0), SCALING)
-        values = jax.vmap(lambda a: jax.vmap(law.with_weights(a).prepare(frame))(*x))(jnp.eye(len(precision)))
-        return np.sqrt(np.asarray(jnp.sum(values**2 / precision[:, None], axis=0)))
+        precision, law = np.asarray(frame.prior(jnp.asarray(1.5))[0]), spec.build(jax.random.key(0), SCALING)
+        values = rows(lambda a: law.with_weights(a).prepare(frame), len(precision), *x)
+        return np.sqrt(np.sum(values**2 / precision, axis=1))
 
     np.testing.assert_allclose(sd(frames[0]), sd(frames[1]), rtol=0.01)
 

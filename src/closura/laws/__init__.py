@@ -15,7 +15,7 @@ from ._base import (
     over_draws as over_draws,
     prepare as prepare,
 )
-from ._basis import Frame as Frame
+from ._basis import Frame as CurveFrame
 from ._fitted import (
     FittedLaw as FittedLaw,
     LawError as LawError,
@@ -30,3 +30,5 @@ from ._plane import PlaneFrame as PlaneFrame
 from ._smooth import Law as Law, SmoothLaw as SmoothLaw
 from ._structure import Structure as Structure
 from .export import export_law as export_law
+
+Frame = CurveFrame | PlaneFrame  # what sampled laws are prepared with

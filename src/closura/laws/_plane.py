@@ -40,6 +40,8 @@ class PlaneFrame(NamedTuple):
     nodes: Float[Array, "first second 4 coordinate"]
     rigid: Float[Array, " coordinate"]
     flexible: Float[Array, " coordinate"]
+    pull_rigid: Float[Array, " coordinate"]  # both zero: no coordinate is drawn to anything else before data
+    pull_flexible: Float[Array, " coordinate"]
 
     @property
     def low(self) -> Float[Array, " 2"]:
@@ -48,15 +50,6 @@ class PlaneFrame(NamedTuple):
     @property
     def high(self) -> Float[Array, " 2"]:
         return jnp.stack([(axis.nodes - 1.0 - axis.offset) * axis.step for axis in self.axes])
-
-    @property
-    def pull_rigid(self) -> Float[Array, " coordinate"]:
-        """Zero: no coordinate is drawn to anything else before data."""
-        return 0.0 * self.rigid
-
-    @property
-    def pull_flexible(self) -> Float[Array, " coordinate"]:
-        return 0.0 * self.flexible
 
     def prior(self, log_size: Float[Array, "*batch"]) -> tuple[Float[Array, "*batch coordinate"], ...]:
         """Precision and mean of the coordinates, given log s^2."""
@@ -149,7 +142,7 @@ class Plane:
             z[-1][np.argmin(np.abs(z[-1]))] = 0.0
         nodes = self.features(*z)
         flexible = np.repeat([0.0, 1.0], [len(self.wide), self.curved])
-        made = (jnp.asarray(part, float) for part in (nodes, 1.0 - flexible, flexible))
+        made = (jnp.asarray(part, float) for part in (nodes, 1.0 - flexible, flexible, 0 * flexible, 0 * flexible))
         return PlaneFrame((axes[0], axes[1]), scaling, *made)
 
     def features(self, first: np.ndarray, second: np.ndarray) -> Float[np.ndarray, "first second 4 coordinate"]:
