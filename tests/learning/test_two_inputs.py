@@ -73,19 +73,16 @@ def started(systems, seed, **settings):
     return Run(problem, read_table(table), make_settings(SMALL | settings, problem)), theta, path
 
 
-def test_a_run_learns_and_samples_a_law_of_two_inputs(tmp_path, hardly_optimised):
+def test_a_run_learns_and_samples_a_law_of_two_inputs(hardly_optimised):
     table, _, _ = simulated(3, 0)
-    result = cl.fit(problem, table, out=tmp_path / "run", progress=False, **SMALL)
+    result = cl.fit(problem, table, progress=False, **SMALL)
     law, x = result.closures["f"], (np.linspace(-1, 1, 5), np.linspace(2, -2, 5))
     draws = law.draws(*x)
     assert draws.shape == (64, 5)
     assert np.all(np.isfinite(draws))
     assert np.all(draws.std(axis=0) > 0)
     np.testing.assert_allclose(law.sd(*x), draws.std(axis=0), rtol=1e-5)
-    assert len(law.law.spec.structure.promised) == 0
     assert list(result.closure_table().columns[:3]) == ["input_1", "input_2", "f"]
-    read = cl.load_closures(tmp_path / "run")["f"]
-    np.testing.assert_allclose(read.draws(*x), draws, rtol=1e-6)
 
 
 def test_tables_grow_along_the_input_that_needs_it_and_newton_steps_follow(hardly_optimised):

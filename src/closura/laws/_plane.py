@@ -13,19 +13,48 @@ ten-thousandth of W's variance anywhere.
 import dataclasses
 import itertools
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ._base import Range, Scaling
+from ._base import LawSpec, Range, Scaling
 from ._basis import ORDER, covariance, hermite
 from ._table import Axis, Surface, axis_about, hermite_surface
 
 COORDINATES = 100
 INNER = 0.75  # of the way from the reference to the end of a table: where a law's changes count
 AT_REST = 1e-3  # variance, of s^2: where W has less it need not be met
+
+
+# What can be said of a law of two inputs.
+OF_TWO = ("inputs", "odd", "even", "zero_at_origin", "positive", "dissipative", "unit", "scale", "reference", "nodes")
+
+
+def check_two(spec: LawSpec) -> None:
+    """Refuse what a law of one input alone can promise."""
+    for field in dataclasses.fields(spec):
+        if field.name not in OF_TWO and getattr(spec, field.name) != field.default:
+            network = ", or use cl.MLP(inputs=2, increasing=True)" if field.name == "increasing" else ""
+            raise ValueError(
+                f"Law: {field.name} is for laws of one input; with inputs=2 there are odd, even, zero_at_origin, positive and "
+                f"dissipative: drop it{network}"
+            )
+
+
+def stated_unit(name: str, value: float | Sequence[float] | None, inputs: int) -> float | tuple[float, ...] | None:
+    """A unit of a law, or its reference: a number, or one an input."""
+    if value is None:
+        return None
+    numbers = np.atleast_1d(np.asarray(value, float)).tolist()
+    if len(numbers) > 1 and (name == "unit" or len(numbers) != inputs):
+        count = "one number" if name == "unit" or inputs == 1 else "one number, or one an input"
+        raise ValueError(f"Law: {name}={value} must be {count}")
+    if not all(math.isfinite(x) and (x > 0 or name == "reference") for x in numbers):
+        raise ValueError(f"Law: {name}={value} must be a {'' if name == 'reference' else 'positive '}number")
+    return tuple(numbers) if len(numbers) > 1 else numbers[0]
 
 
 class PlaneFrame(NamedTuple):

@@ -20,7 +20,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from ._base import AbstractLaw, LawSpec, Range, Scaling, SolverLaw
 from ._basis import ORDER, Frame, Smooth, make_frame
-from ._plane import Plane, PlaneFrame
+from ._plane import Plane, PlaneFrame, check_two, stated_unit
 from ._structure import FLAGS, Structure
 from ._table import Curve, TabulatedLaw, axis_about, cubics
 
@@ -30,8 +30,6 @@ NODES = 33
 WIDE, LINKED = (3.0, 3.0, 3.0), (2.0, 2.0, 2.0)
 LOG_SIZE = (0.0, 2.0)
 NEARLY = 1e-3  # of its largest value: how well a law must be met when its table changes
-# What can be said of a law of two inputs.
-OF_TWO = ("inputs", "odd", "even", "zero_at_origin", "positive", "dissipative", "unit", "scale", "reference", "nodes")
 # Beside those of every law (see `_structure`): which exclude each other, and why.
 CONTRADICTIONS = (
     ("increasing", "decreasing", "no law grows and falls"),
@@ -94,37 +92,15 @@ class Law(LawSpec):
             )
         if self.nodes < 9 or self.nodes % 2 == 0:
             raise ValueError(f"Law: nodes={self.nodes} must be odd and at least 9; 33 are good")
-        self._check_units()
+        for name in ("unit", "scale", "reference"):
+            object.__setattr__(self, name, stated_unit(name, getattr(self, name), self.inputs))
         if self.inputs == 2:
-            self._check_two()
+            check_two(self)
         self.structure.check()
         for one, other, why in CONTRADICTIONS:
             if getattr(self, one) and getattr(self, other):
                 raise ValueError(f"{one} and {other} contradict each other; choose one: {why}")
         self._check_points()
-
-    def _check_units(self) -> None:
-        for name in ("unit", "scale", "reference"):
-            value = getattr(self, name)
-            if value is None:
-                continue
-            numbers = np.atleast_1d(np.asarray(value, float))
-            if len(numbers) > 1 and (name == "unit" or len(numbers) != self.inputs):
-                count = "one number" if name == "unit" or self.inputs == 1 else "one number, or one an input"
-                raise ValueError(f"Law: {name}={value} must be {count}")
-            if not np.all(np.isfinite(numbers) & ((numbers > 0) | (name == "reference"))):
-                raise ValueError(f"Law: {name}={value} must be a {'' if name == 'reference' else 'positive '}number")
-            object.__setattr__(self, name, tuple(numbers.tolist()) if len(numbers) > 1 else float(numbers[0]))
-
-    def _check_two(self) -> None:
-        for field in dataclasses.fields(self):
-            if field.name not in OF_TWO and getattr(self, field.name) != field.default:
-                raise ValueError(
-                    f"Law: {field.name} is for laws of one input; with inputs=2 there are odd, even, zero_at_origin, positive "
-                    "and dissipative: drop it"
-                    + ", or use cl.MLP(inputs=2, increasing=True)"
-                    * (field.name == "increasing")
-                )
 
     def _check_points(self) -> None:
         for x, value in self.points:
