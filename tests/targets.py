@@ -44,6 +44,9 @@ class ByHand:
         exact = None if self.exact is None else self._over(self.exact, chains.theta)
         return chains._replace(cache=Cache(self._over(self.evaluate, chains.theta), exact))
 
+    def loglik(self, chains):
+        return chains.cache.stats[0]
+
     def loglik_and_grad(self, chains):
         return chains.cache.stats
 

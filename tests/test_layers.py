@@ -28,7 +28,7 @@ ORDER = (
     "problems",
     "cli",
 )
-ALLOWED = {folder: {"_files", *ORDER[:place]} for place, folder in enumerate(ORDER)}
+ALLOWED = {folder: {"_compile", "_files", *ORDER[:place]} for place, folder in enumerate(ORDER)}
 ALLOWED["show"] = ALLOWED["track"] = set()  # from plain arrays
 ALLOWED["problems"] = {"data", "diagnose", "equations", "laws", "parameters"}
 ALLOWED["cli"] |= {"_check", "_fit", "closura"}  # a thin layer over the verbs

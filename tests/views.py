@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from closura.show import ClosureView, ResidualView, TraceView, View
+from closura.show import BandView, ClosureView, ResidualView, TraceView, View
 
 TIMES = np.linspace(0, 8, 161)
 EVIL = "<script>alert(1)</script>"
@@ -44,6 +44,19 @@ def make_law(visited):
     density = np.exp(-0.5 * ((v[:, None] - visited) / 0.4) ** 2).mean(1) / (0.4 * np.sqrt(2 * np.pi))
     learned = damping(v) + 0.15 * np.sin(1.3 * v) + 0.4 * np.maximum(v - high, 0) ** 2
     return ClosureView("f", ("v",), v[:, None], learned, density, (low, high), damping(v))
+
+
+def banded(law):
+    """The same law as a posterior over functions."""
+    rng, x = np.random.default_rng(2), law.grid[:, 0]
+    draws = law.value + 0.1 * (rng.normal(size=(200, 1)) + rng.normal(size=(200, 1)) * x + 0.1 * x**2)
+    slopes = np.gradient(draws, x, axis=1)
+    ends = [np.quantile(part, [0.025, 0.975], axis=0) for part in (draws, slopes)]
+    prior_sd = 3 + x**2
+    band = BandView(
+        draws.std(0), *ends[0], slopes.mean(0), *ends[1], draws[:20], prior_sd, (-1.96 * prior_sd, 1.96 * prior_sd)
+    )
+    return replace(law, value=draws.mean(0), supported=law.inside, band=band)
 
 
 def summary_of(systems, physical, mu):
@@ -219,6 +232,7 @@ VARIANTS = {
     "typical, single precision": lambda view: single(replace(view, closures=[single(view.closures[0])])),
     "one system, parameter, draw": lambda view: one_parameter(make_view(1, 1, 1)),
     "no truth": without_truth,
+    "a sampled law": lambda view: replace(view, closures=[banded(view.closures[0])]),
     "partly unknown truth": half_known,
     "no hierarchy": lambda view: replace(view, mu=None, tau=None, population=()),
     "no closure, no data": lambda view: replace(

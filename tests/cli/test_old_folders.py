@@ -41,8 +41,11 @@ def test_commands_on_an_old_run(closura, old, tmp_path):
     assert "3 fitted systems predicted up to time 6" in out
     found = pd.read_csv(tmp_path / "predictions" / "old" / "predictions.csv")
     np.testing.assert_allclose(found.loc[found["time"] == 6.0, "mean"], AT_SIX, rtol=1e-3)
-    code, _, err = closura("export", old, "--out", "law.py")
-    assert code == 0, err
+    assert '"kind"' not in (old / "closure.json").read_text(), "version 0.1 knew one kind of law"
+    for ending in (".py", ".c"):
+        code, _, err = closura("export", old, "--out", f"law{ending}")
+        assert code == 0, err
+    assert "f_draws" not in (tmp_path / "law.py").read_text()
 
 
 def test_a_checkpoint_of_an_old_run_is_refused(closura, old):

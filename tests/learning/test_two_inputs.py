@@ -9,7 +9,7 @@ import pytest
 
 import closura as cl
 from closura.data import read_table
-from closura.laws import Range
+from closura.laws import LawError, Range
 from closura.learning import Run, make_settings
 from closura.learning._newton import newton_step, widened
 
@@ -73,9 +73,9 @@ def started(systems, seed, **settings):
     return Run(problem, read_table(table), make_settings(SMALL | settings, problem)), theta, path
 
 
-def test_a_run_learns_and_samples_a_law_of_two_inputs(hardly_optimised):
+def test_a_run_learns_and_samples_a_law_of_two_inputs(tmp_path, hardly_optimised):
     table, _, _ = simulated(3, 0)
-    result = cl.fit(problem, table, progress=False, **SMALL)
+    result = cl.fit(problem, table, out=tmp_path / "run", progress=False, **SMALL)
     law, x = result.closures["f"], (np.linspace(-1, 1, 5), np.linspace(2, -2, 5))
     draws = law.draws(*x)
     assert draws.shape == (64, 5)
@@ -83,6 +83,12 @@ def test_a_run_learns_and_samples_a_law_of_two_inputs(hardly_optimised):
     assert np.all(draws.std(axis=0) > 0)
     np.testing.assert_allclose(law.sd(*x), draws.std(axis=0), rtol=1e-5)
     assert list(result.closure_table().columns[:3]) == ["input_1", "input_2", "f"]
+    assert np.all(law.prior_sd(*x) > 0)
+    read = cl.load_closures(tmp_path / "run")["f"]
+    np.testing.assert_allclose(read.draws(*x), draws, rtol=1e-6)
+    result.export_closure(tmp_path / "law.csv")
+    with pytest.raises(LawError, match="csv only"):
+        result.export_closure(tmp_path / "law.py")
 
 
 def test_tables_grow_along_the_input_that_needs_it_and_newton_steps_follow(hardly_optimised):
@@ -102,10 +108,10 @@ def test_tables_grow_along_the_input_that_needs_it_and_newton_steps_follow(hardl
     before, after = (np.asarray(jax.vmap(f.prepare(frame))(*x)) for f, frame in zip(one, (old, frames["f"])))
     np.testing.assert_allclose(after, before, atol=0.02 * np.abs(before).max())
     posterior = run.setup.posterior(run.views, run.state._replace(ranges=frames))
-    moved, decrement = newton_step(posterior, grown, 0.1, 0.5)
+    moved, progress = newton_step(posterior, grown, 0.1, 0.5)
     step = np.asarray(moved.law["f"].weights - grown.law["f"].weights)
     assert np.all(np.isfinite(step))
-    assert np.all(decrement > 0)
+    assert np.all(progress.decrement > 0)
     np.testing.assert_array_equal(step, np.broadcast_to(step[:, :1], step.shape))
     assert np.abs(frames["f"].inner @ step[:, 0].T).max() < 0.3 * 1.001
 

@@ -34,6 +34,9 @@ class Linear(eqx.Module):
     temperature: float = 1.0
     delayed_acceptance: bool = eqx.field(static=True, default=False)
 
+    def loglik(self, chains):
+        return chains.cache.stats[0]
+
     def loglik_and_grad(self, chains):
         return chains.cache.stats
 

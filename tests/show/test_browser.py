@@ -18,6 +18,7 @@ from views import (
     MESH,
     THREE_INPUTS,
     awkward_names,
+    banded,
     field_view,
     log_normal,
     make_view,
@@ -163,6 +164,7 @@ RUNS = {
     "field on triangles": (lambda view: field_view(view, None, MESH), EVERY[1:]),
     "field that moves": (moving_view, EVERY[1:]),
     "laws of more inputs": (lambda view: replace(view, closures=[surface(), *view.closures, THREE_INPUTS]), EVERY),
+    "a sampled law": (lambda view: replace(view, closures=[banded(view.closures[0])]), EVERY),
     "awkward names": (awkward_names, EVERY),
     "names that look like markup": (renamed, EVERY),
 }
@@ -253,6 +255,29 @@ def test_pointer_shows_the_values_under_it(view, tmp_path):
     np.testing.assert_allclose(number["fit"], view.fit_mean[0, 0, point], atol=0.01)
     np.testing.assert_allclose(number["truth"], view.truth_fit[0, 0, point], atol=0.01)
     assert (seen["before"], seen["inside"], seen["after"]) == (True, True, True)
+    assert console == []
+
+
+def test_pointer_shows_single_draws_of_a_law(view, tmp_path):
+    probe = """
+    const svg = one("#law svg"), threads = () => frame.contentWindow.getComputedStyle(one("#law .threads")).visibility;
+    const before = threads();
+    point(svg, "pointermove", 0.5, 0.5);
+    const over = threads(), lines = [...one("#law .tip").children].map((node) => node.textContent);
+    point(svg, "pointerleave", 0, 0);
+    return { before, over, after: threads(), lines, count: all("#law .threads path").length,
+      plots: all("#law svg[role=img]").map((node) => node.getAttribute("aria-label")) };"""
+    law = banded(view.closures[0])
+    seen, console = opened(replace(view, closures=[law]), tmp_path, probe)
+    assert (seen["before"], seen["over"], seen["after"]) == ("hidden", "visible", "hidden")
+    assert seen["count"] == 20
+    assert seen["plots"] == ["law f", "slope of f", "where the data were, for f"]
+    told = dict(line.split(": ", 1) for line in seen["lines"] if ": " in line)
+    assert told.keys() == {"prior, 95 % band", "95 % band", "f, posterior mean", "truth"}
+    x = float(seen["lines"][0].rsplit(" ", 1)[1].replace("−", "-"))
+    at = np.abs(law.grid[:, 0] - x).argmin()
+    ends = [float(end.replace("−", "-")) for end in told["95 % band"].split(" to ")]
+    np.testing.assert_allclose(ends, [law.band.low[at], law.band.high[at]], atol=0.1)
     assert console == []
 
 

@@ -13,6 +13,7 @@ from views import (
     PANELS,
     THREE_INPUTS,
     VARIANTS,
+    banded,
     field_view,
     log_normal,
     make_view,
@@ -95,6 +96,23 @@ def test_extrapolation_does_not_hide_the_law(view):
     low, high = closure(replace(view, closures=[wild])).axes[0].get_ylim()
     assert low < law.value[inside].min()
     assert law.value[inside].max() < high < 50
+
+
+def test_a_law_with_a_band_shows_it_with_its_slope_and_its_prior(view):
+    law = banded(view.closures[0])
+    above, slope, data = closure(replace(view, closures=[law])).axes
+    said = {text.get_text() for text in above.get_legend().get_texts()}
+    assert {"95 % band", "prior, 95 % band", "f, posterior mean", "truth", "not decided by data"} <= said
+    low, high = above.get_ylim()
+    inside = law.inside
+    assert low < law.band.low[inside].min()
+    assert law.band.high[inside].max() < high < 50, "the prior does not decide what is seen"
+    assert slope.get_ylabel() == "its slope"
+    assert data.get_xlabel() == "v"
+    gap = replace(law, gaps=((-1.0, 0.5),))
+    assert [tuple(np.round(ends, 6)) for ends in gap.undecided][1] == (-1.0, 0.5)
+    assert not gap.inside[np.abs(gap.grid[:, 0] + 0.2) < 0.5].any()
+    assert len(closure(replace(view, closures=[gap])).axes[0].patches) == 3
 
 
 def test_closures_of_several_inputs(view):

@@ -31,11 +31,20 @@ class Context(BaseModel):
     data_seed: int | None = Field(None, ge=0, description="seed of the synthetic data")
     oracle: bool = Field(False, description="use the true law of a built-in problem instead of learning one")
     law: dict[str, object] | None = Field(
-        None, description="what else is known of the law: options of cl.MLP, e.g. {odd: true}"
+        None, description="what else is known of the law: options of cl.Law (or cl.MLP), e.g. {odd: true}"
     )
     float64: bool = Field(False, description="compute in double precision")
     track: list[str] | None = Field(None, description="who follows the run: tensorboard, wandb, mlflow, or none")
     about: object = Field(None, description="versions and date, written by closura and ignored when read", exclude=True)
+
+    @field_validator("law", mode="before")
+    @classmethod
+    def _structure(cls, value: object) -> object:
+        if isinstance(value, str):
+            raise ValueError(
+                f"law={value} says what is known of the law, as in {{odd: true}}; its kind is --law {value}"
+            )
+        return value
 
     @field_validator("track", mode="before")
     @classmethod
@@ -67,6 +76,7 @@ _FIT = (
     _option("overwrite", bool, "replace the run in the folder", default=False),
     _option("config", Path, "YAML file of settings; options here win over it"),
     _option("oracle", bool, "use the true law instead of learning one"),
+    _option("law_kind", str, "sampled (with error bars) or network (as published)", "--law"),
     _option("hierarchy", bool, "infer the population, or fix the prior", "--hierarchy/--no-hierarchy"),
     _option("forward", str, "solver, basis, fno-supervised, fno-physics or pinn"),
     _option("preset", str, "default, or paper: sizes and rates as published"),

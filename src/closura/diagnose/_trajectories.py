@@ -19,6 +19,9 @@ from ..learning import Run
 BAND_NUMBERS = 2_000_000
 DRAWS = (32, 100)  # at least and at most
 SCORED = 5_000  # inputs of a law
+INTERVAL, BULK = (0.025, 0.975), (0.01, 0.99)
+SCORES: tuple[str, ...] = ("theta_mse", "coverage_2sd", "coverage_95", "population_coverage_95")
+SCORES += ("closure_mse", "closure_mse_visited", "law_coverage", "law_coverage_outside")
 SURROGATE_FIGURES = ("surrogate_mse", "solver_mse", "surrogate_fit_mse", "surrogate_error", "surrogate_error_worst")
 
 
@@ -131,22 +134,43 @@ def spot_check(run: Run, paths: Trajectories, truth: Truth | None) -> SpotCheck:
     return SpotCheck(figures, error, said.mean(axis=0))
 
 
+Score = Callable[[FittedLaw, Callable[..., ArrayLike], np.ndarray], float]
+
+
 def scores(
     run: Run, truth: Truth | None, paths: Trajectories, found: Mapping[str, FittedLaw]
 ) -> dict[str, float | None]:
     """Against the truth, where there is one; of learned laws over 100 points of their stated intervals, and over the inputs that
     true trajectories went through."""
-    names = ("theta_mse", "coverage_2sd", "closure_mse", "closure_mse_visited")
     if truth is None:
-        return dict.fromkeys(names)
+        return dict.fromkeys(SCORES)
     laws, inputs = truth.laws or {}, paths.visited_truth
     grids = {name: np.linspace(*interval, 100)[:, None] for name, interval in (truth.ranges or {}).items()}
-    errors = []
-    for places in (grids, inputs):
-        learned = [n for n, law in found.items() if law.learned and n in laws and n in places]
-        errors.append([closure_mse_visited(found[n], laws[n], places[n]) for n in learned])
-    means = (float(np.mean(each)) if each else None for each in errors)
-    return dict(zip(names, (*theta_scores(run.theta(), truth.theta), *means)))
+    # Beyond the bulk of what the true trajectories visited.
+    outside = {n: x[_beyond(x[:, 0], inputs[n][:, 0])] for n, x in grids.items() if n in inputs and len(inputs[n])}
+    learned = [n for n, law in found.items() if law.learned and n in laws]
+    sampled = [n for n in learned if found[n].law.spec.sampled]
+
+    def mean(score: Score, names: list[str], places: Mapping[str, np.ndarray]) -> float | None:
+        each = [score(found[n], laws[n], places[n]) for n in names if n in places and len(places[n])]
+        return float(np.mean(each)) if each else None
+
+    theta_mse, within = theta_scores(run.theta(), truth.theta)
+    return {
+        "theta_mse": theta_mse,
+        "coverage_2sd": within,
+        "coverage_95": float(np.mean(_covered(run.theta(), truth.theta))),
+        "population_coverage_95": _population_coverage(run, truth),
+        "closure_mse": mean(closure_mse_visited, learned, grids),
+        "closure_mse_visited": mean(closure_mse_visited, learned, inputs),
+        "law_coverage": mean(law_coverage, sampled, inputs),
+        "law_coverage_outside": mean(law_coverage, sampled, outside),
+    }
+
+
+def _beyond(x: np.ndarray, visited: np.ndarray) -> np.ndarray:
+    low, high = np.quantile(visited, BULK)
+    return (x < low) | (x > high)
 
 
 def theta_scores(theta: np.ndarray, truth: np.ndarray) -> tuple[float, float]:
@@ -156,6 +180,31 @@ def theta_scores(theta: np.ndarray, truth: np.ndarray) -> tuple[float, float]:
     """
     error, spread = theta.mean(axis=(0, 1)) - truth, theta.std(axis=(0, 1))
     return float(np.mean(error**2)), float(np.mean(np.abs(error) < 2 * spread))
+
+
+def _covered(draws: np.ndarray, truth: np.ndarray) -> np.ndarray:
+    """Of draws (chain, draw, ...): does the central 95 % interval hold the truth?"""
+    low, high = np.quantile(draws, INTERVAL, axis=(0, 1))
+    return (low <= truth) & (truth <= high)
+
+
+def _population_coverage(run: Run, truth: Truth) -> float | None:
+    """The share of the population's true means and variances in their 95 % intervals, of parameters that systems do not share;
+    None where there is no population, or its truth is not known."""
+    draws, own = run.draws(), ~np.array(run.problem.parameters.shared)
+    known = {"mu": truth.mu, "log_tau": None if truth.tau is None else np.log(np.asarray(truth.tau, float))}
+    held = [
+        _covered(draws[n].values, np.asarray(true)[own]) for n, true in known.items() if n in draws and true is not None
+    ]
+    return float(np.mean(held)) if held else None
+
+
+def law_coverage(law: FittedLaw, true_law: Callable[..., ArrayLike], inputs: np.ndarray) -> float:
+    """The share of inputs (call, input), or of as many as do, where the law's pointwise 95 % band holds the truth."""
+    chosen = inputs[:: max(1, len(inputs) // SCORED)]
+    low, high = law.interval(*chosen.T)
+    true = on_points(true_law, chosen)
+    return float(np.mean((low <= true) & (true <= high)))
 
 
 def closure_mse_visited(law: FittedLaw, true_law: Callable[..., ArrayLike], inputs: np.ndarray) -> float:

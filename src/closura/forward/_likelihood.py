@@ -137,14 +137,17 @@ class Likelihood(eqx.Module):
         drawn = self.noise.gibbs_noise(key, prior, self.measured, stats, log_scale, temperature)
         return jnp.where(np.array(prior.free), drawn, log_scale)
 
-    def blank(self, theta: Float[Array, "*lead system parameter"]) -> PyTree:
-        """What `evaluate` would find where nothing can be solved; for chains of which nothing is evaluated yet."""
+    def blank(self, theta: Float[Array, "*lead system parameter"], gradients: bool = True) -> PyTree:
+        """What `evaluate` (or `values`, without gradients) would find where nothing can be solved; for chains of which
+        nothing is evaluated yet."""
         if not self.scale_inferred:
-            return jnp.full(theta.shape[:-1], -jnp.inf, theta.dtype), jnp.zeros_like(theta)
+            value = jnp.full(theta.shape[:-1], -jnp.inf, theta.dtype)
+            return (value, jnp.zeros_like(theta)) if gradients else value
         one = jax.ShapeDtypeStruct((1, *self.measured.value.shape), theta.dtype)
         terms = jax.eval_shape(lambda m: self.noise.stats(self.measured, m, None).value, one).shape[-1]
         shape = (*theta.shape[:-1], terms)
-        return ResidualStats(jnp.full(shape, jnp.inf, theta.dtype), jnp.zeros((*shape, theta.shape[-1]), theta.dtype))
+        gradient = jnp.zeros((*shape, theta.shape[-1]), theta.dtype) if gradients else None
+        return ResidualStats(jnp.full(shape, jnp.inf, theta.dtype), gradient)
 
     def mean(
         self, theta: Theta, context: PyTree, sound: Sound | None = None, log_scale: LogScale | None = None

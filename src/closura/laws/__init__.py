@@ -2,6 +2,7 @@
 
 from ._base import (
     AbstractLaw as AbstractLaw,
+    LawError as LawError,
     Laws as Laws,
     LawSpec as LawSpec,
     Range as Range,
@@ -18,9 +19,9 @@ from ._base import (
 from ._basis import Frame as CurveFrame
 from ._fitted import (
     FittedLaw as FittedLaw,
-    LawError as LawError,
     Support as Support,
     choose as choose,
+    fitted as fitted,
     support_of as support_of,
     was_given as was_given,
 )

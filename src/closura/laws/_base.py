@@ -14,10 +14,15 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
+import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from ._structure import Structure
+
+
+class LawError(ValueError):
+    """There is no such law, or it cannot be written; the message says what to do."""
 
 
 class Range(NamedTuple):
@@ -55,9 +60,27 @@ class LawSpec(abc.ABC):
     def per_chain(self) -> bool:
         return False
 
+    @property
+    def sampled(self) -> bool:
+        """An unknown that every chain has its own of: the posterior is one over functions, and so is the prior."""
+        return self.trainable and self.per_chain
+
+    @property
+    def promised(self) -> tuple[str, ...]:
+        """What the law promises, in words."""
+        return self.structure.promised
+
     def frame(self, range_: Range, scaling: Scaling) -> PyTree:
         """What laws are prepared with, for calls within a range: the range itself, by default."""
         return range_
+
+    def as_network(self) -> "LawSpec":
+        """The law as a network that all chains share, with the same structure; as it is, by default."""
+        return self
+
+    def as_sampled(self) -> "LawSpec":
+        """The law as every chain samples it, with the same structure; as it is, by default."""
+        return self
 
     @abc.abstractmethod
     def build(self, key: PRNGKeyArray, scaling: Scaling) -> "AbstractLaw":
@@ -97,9 +120,24 @@ class AbstractLaw(SolverLaw):
         """Log density of the weights, up to a constant; `view` is the law as prepared for this range."""
         return jnp.zeros(())
 
+    def before_data(self, range_: PyTree, key: PRNGKeyArray) -> "AbstractLaw":
+        """The law drawn anew from its prior, with all that governs the prior (the size of a sampled law) as it is. The law
+        itself, by default: what is given or shared has no prior over functions."""
+        return self
+
+    def prior_variance(self, range_: PyTree, x: Float[Array, "point input"]) -> Float[Array, " point"] | None:
+        """Variance of the law at points before data, over all draws of what governs its prior, of a law with an axis of
+        draws in front; None, by default, where no closed form is known."""
+        return None
+
     def unit(self, range_: PyTree) -> float:
         """How large a law must be to matter."""
         return 1.0
+
+    @property
+    def unknowns(self) -> dict[str, np.ndarray]:
+        """What chains hold of a sampled law, by name, with their axes in front; nothing, by default."""
+        return {}
 
     @property
     def weights(self) -> PyTree[Array]:

@@ -44,11 +44,11 @@ class Frame(NamedTuple):
 
     @property
     def low(self) -> Float[Array, " 1"]:
-        return (-self.axis.offset * self.axis.step)[None]
+        return jnp.asarray(-self.axis.offset * self.axis.step)[None]
 
     @property
     def high(self) -> Float[Array, " 1"]:
-        return ((self.axis.nodes - 1.0 - self.axis.offset) * self.axis.step)[None]
+        return jnp.asarray((self.axis.nodes - 1.0 - self.axis.offset) * self.axis.step)[None]
 
     def prior(self, log_size: Float[Array, "*batch"]) -> tuple[Float[Array, "*batch coordinate"], ...]:
         """Precision and mean of the coordinates, given log s^2."""
@@ -58,9 +58,9 @@ class Frame(NamedTuple):
 
     @property
     def inner(self) -> Float[np.ndarray, "node coordinate"]:
-        """Values of g at the nodes, the ends of the table left out."""
-        value = np.asarray(self.nodes[:, 0], float)
-        return value[len(value) // 8 : -(len(value) // 8)]
+        """Values of g at the nodes where most calls are."""
+        away = np.asarray(self.axis.points(), float) - float(self.scaling.center[0])
+        return np.asarray(self.nodes[:, 0], float)[np.abs(away) <= float(self.scaling.scale[0])]
 
     def matched(self, old: "Frame", a: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Values at the nodes: of coordinates here, of g with coordinates `a` there, and what of these is left to

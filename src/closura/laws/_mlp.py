@@ -71,6 +71,11 @@ class MLP(LawSpec):
             raise ValueError("MLP: table needs at least 8 nodes (0 calls the network directly)")
         self.structure.check()
 
+    def as_sampled(self) -> LawSpec:
+        from ._smooth import Law  # which knows this as its network
+
+        return Law(self.inputs, network=self, **{flag: getattr(self, flag) for flag in FLAGS})
+
     @property
     def structure(self) -> Structure:
         return Structure(self.inputs, **{flag: getattr(self, flag) for flag in FLAGS})

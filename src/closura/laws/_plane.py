@@ -25,12 +25,12 @@ from ._basis import ORDER, covariance, hermite
 from ._table import Axis, Surface, axis_about, hermite_surface
 
 COORDINATES = 100
-INNER = 0.75  # of the way from the reference to the end of a table: where a law's changes count
 AT_REST = 1e-3  # variance, of s^2: where W has less it need not be met
 
 
 # What can be said of a law of two inputs.
-OF_TWO = ("inputs", "odd", "even", "zero_at_origin", "positive", "dissipative", "unit", "scale", "reference", "nodes")
+OF_TWO = {"inputs", "odd", "even", "zero_at_origin", "positive", "dissipative"}
+OF_TWO |= {"unit", "scale", "reference", "nodes", "network"}
 
 
 def check_two(spec: LawSpec) -> None:
@@ -91,9 +91,10 @@ class PlaneFrame(NamedTuple):
 
     @property
     def inner(self) -> Float[np.ndarray, "node coordinate"]:
-        """Values of g at the nodes within an ellipse about the middle of the table: solutions hardly go into its corners."""
-        away = [np.linspace(-1.0, 1.0, axis.nodes) ** 2 for axis in self.axes]
-        return np.asarray(self.nodes[:, :, 0], float)[np.add.outer(*away) <= INNER**2]
+        """Values of g at the nodes where most calls are: within an ellipse, solutions hardly go into corners."""
+        parts = zip(self.points(), np.asarray(self.scaling.center, float), np.asarray(self.scaling.scale, float))
+        away = [((x - center) / scale) ** 2 for x, center, scale in parts]
+        return np.asarray(self.nodes[:, :, 0], float)[np.add.outer(*away) <= 1.0]
 
     def points(self) -> tuple[np.ndarray, np.ndarray]:
         """Inputs at the nodes, along either axis."""

@@ -14,12 +14,14 @@ from typing import ClassVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import jax.random as jr
 import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from ._base import AbstractLaw, LawSpec, Range, Scaling, SolverLaw
+from ._base import AbstractLaw, LawError, LawSpec, Range, Scaling, SolverLaw
 from ._basis import ORDER, Frame, Smooth, make_frame
+from ._mlp import MLP
 from ._plane import Plane, PlaneFrame, check_two, stated_unit
 from ._structure import FLAGS, Structure
 from ._table import Curve, TabulatedLaw, axis_about, cubics
@@ -60,7 +62,8 @@ class Law(LawSpec):
 
     The prior is wide: a parabola, and on it a random function whose third derivative is white noise, of a size that is
     inferred. Its units are taken from the equation; `unit` (how large the law is, roughly), `scale` (over which distance
-    of its input it changes) and `reference` (where the parabola is stated) say better.
+    of its input it changes) and `reference` (where the parabola is stated) say better. `network` is what takes its place where
+    a law must be a network (surrogates, the published method); by default one of the same structure.
 
     With `inputs=2` it is f(x, y): odd, even, zero at the origin and positive in both together, dissipative in x; `scale`
     and `reference` are then two numbers each, or one for both.
@@ -81,6 +84,7 @@ class Law(LawSpec):
     scale: float | Sequence[float] | None = None
     reference: float | Sequence[float] | None = None
     nodes: int = NODES
+    network: MLP | None = None
 
     trainable: ClassVar[bool] = True
 
@@ -129,6 +133,21 @@ class Law(LawSpec):
     @property
     def per_chain(self) -> bool:
         return True
+
+    def as_network(self) -> MLP:
+        if self.network is not None:
+            return self.network
+        more = [flag for flag in ("decreasing", "convex", "concave", "at") if getattr(self, flag)]
+        if more:
+            raise LawError(
+                f"a network cannot promise {', '.join(more)}; sample the law (--forward solver --law sampled)"
+            )
+        return MLP(self.inputs, **{flag: getattr(self, flag) for flag in FLAGS})
+
+    @property
+    def promised(self) -> tuple[str, ...]:
+        more = [name for name in ("decreasing", "convex", "concave") if getattr(self, name)]
+        return (*self.structure.promised, *more, *(f"{value:g} at {x:g}" for x, value in self.points))
 
     @property
     def integrations(self) -> int:
@@ -234,8 +253,30 @@ class SmoothLaw(AbstractLaw):
         line = jnp.stack([level + gradient * z, jnp.full(len(cells), gradient * step)], axis=-1)
         return TabulatedLaw(spec, Curve((frame.axis,), (sign * cells).at[:, :2].add(line)), frame.scaling)
 
+    def before_data(self, range_: PyTree, key: PRNGKeyArray) -> "SmoothLaw":
+        precision, mean = range_.prior(self.log_size)
+        return self.with_weights(mean + jr.normal(key, mean.shape) / jnp.sqrt(precision))
+
+    def prior_variance(self, range_: PyTree, x: Float[Array, "point input"]) -> Float[Array, " point"] | None:
+        if self.spec.linked:
+            return None
+        origin = self.spec.build(jr.key(0), range_.scaling).weights
+
+        def at(a: Array) -> Array:
+            view = self.with_weights(a).prepare(range_)
+            return jax.vmap(lambda x: view(*x))(x)
+
+        # f = basis a + offset: of a mixture over sizes, the mean variance and the variance of means.
+        basis = jax.jacfwd(at)(origin)
+        precision, mean = range_.prior(self.log_size)
+        return basis**2 @ jnp.mean(1 / precision, axis=0) + jnp.var(mean @ basis.T, axis=0)
+
     def unit(self, range_: PyTree) -> float:
         return float(range_.scaling.output)
+
+    @property
+    def unknowns(self) -> dict[str, np.ndarray]:
+        return {"coordinates": np.asarray(self.coordinates), "log_size": np.asarray(self.log_size)}
 
     def as_function(self, range_: PyTree) -> TabulatedLaw:
         return self.prepare(range_)

@@ -123,14 +123,24 @@ class Structure:
             raw = _zero_where(_all_zero(x), raw)
         return output * raw
 
+    @property
+    def linear(self) -> bool:
+        """The law is proportional to `raw`: the mean of laws comes from the mean of what is before `finish`."""
+        return not self.positive and not self.factored
+
+    def side(self, x: tuple[T, ...]) -> T:
+        """1 where the first input that is not zero is positive, else -1."""
+        side = _either(x[-1] >= 0, 1.0, -1.0)
+        for xi in x[-2::-1]:
+            side = _either(xi == 0, side, _either(xi > 0, 1.0, -1.0))
+        return side
+
     def folded(self, law: Callable[..., Array], x: tuple[Array, ...]) -> Array:
         """A law that promises all but its symmetry, made symmetric to the last bit by one call: on the side where the first
         input that is not zero is positive, and reflected."""
         if not self.symmetric:
             return law(*x)
-        side = jnp.where(x[-1] >= 0, 1.0, -1.0)
-        for xi in x[-2::-1]:
-            side = jnp.where(xi == 0, side, jnp.where(xi > 0, 1.0, -1.0))
+        side = self.side(x)
         value = law(*(side * xi for xi in x))
         return side * value if self.odd else value
 
@@ -178,6 +188,13 @@ def _zero(like: T) -> T:
 
 def _all_zero(x: tuple[T, ...]) -> T:
     return functools.reduce(operator.and_, [xi == 0 for xi in x])
+
+
+def _either(condition: T, one: T | float, other: T | float) -> T:
+    if isinstance(condition, Source):
+        texts = (x if isinstance(x, Source) else Source(repr(x), condition.calls) for x in (one, other))
+        return condition.call("either", *texts)
+    return jnp.where(condition, one, other)
 
 
 def _zero_where(condition: T, value: T) -> T:

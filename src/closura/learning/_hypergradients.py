@@ -48,7 +48,7 @@ class Picked(NamedTuple):
 def pick(keys: GroupKeys, setup: Setup, posterior: Posterior, chains: Chains) -> Picked:
     """Draws of a few chains of every group; where one has no likelihood, the middle of the prior stands in for it."""
     settings, population = setup.settings, setup.population
-    sound = jnp.isfinite(posterior.loglik_and_grad(chains)[0])
+    sound = jnp.isfinite(posterior.loglik(chains))
     count = max(1, settings.gradient_chains // settings.groups)
     theta, sound, log_sigma = neighbours(keys, (chains.theta, sound, chains.log_sigma), count)
     prior_draws = chains.theta[:, :0]

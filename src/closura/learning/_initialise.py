@@ -49,7 +49,7 @@ def initialise(problem: Equation, data: Observations, settings: Settings) -> tup
     laws = {name: law for name, law in laws.items() if name not in own}
     if own and seen.forward.approximate:
         raise SettingsError(
-            f"every chain has its own law {', '.join(own)}, and one network cannot stand for all; use forward='solver'"
+            f"every chain has its own law {', '.join(own)}, and one surrogate cannot stand for all; use forward='solver'"
         )
     chains = chains._replace(law=own or ())
     first = chains.theta[:, : settings.replay]
@@ -139,11 +139,16 @@ def first_chains(
 
 def with_blanks(setup: Setup, state: State) -> State:
     """The state with a first tuning, and a cache in which nothing is evaluated yet."""
-    stats, exact = setup.likelihood.blank(state.chains.theta), None
-    if setup.settings.corrected:
-        exact = stats._replace(gradient=None) if setup.exact.scale_inferred else stats[0]
-    chains = state.chains._replace(cache=Cache(stats, exact))
-    return state._replace(chains=chains, tuning=init_all(setup.sweep, chains))
+    state = blank_cache(setup, state)
+    return state._replace(tuning=init_all(setup.sweep, state.chains))
+
+
+def blank_cache(setup: Setup, state: State, sampling: bool = False) -> State:
+    """The state with a cache in which nothing is evaluated yet, as kernels of learning or sampling need it."""
+    theta = state.chains.theta
+    stats = setup.likelihood.blank(theta, not sampling or setup.needs_gradients)
+    exact = setup.exact.blank(theta, gradients=False) if setup.settings.corrected else None
+    return state._replace(chains=state.chains._replace(cache=Cache(stats, exact)))
 
 
 def check_physics(forward: ForwardModel, laws: SolverLaws) -> None:

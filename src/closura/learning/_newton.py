@@ -6,22 +6,28 @@ Fisher's identity makes the score, averaged over chains, the gradient of the mar
 matrix. Chains of a group share one law while it is learned.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
+from typing import NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, PyTree
+from jaxtyping import Array, Float, PyTree
 
 from ..laws import AbstractLaw, Frame, Range, Scaling
-from ..sampling import Chains, Posterior
-from ..sampling._gauss_newton import coordinates, eliminate, information, precisions
+from ..population import normal
+from ..sampling import Chains, GroupKeys, Posterior, per_group, uniforms_by_group
+from ..sampling._gauss_newton import PICKED, coordinates, eliminate, information, precisions
 from ..sampling._law_move import moved_along
 
 LONGEST = 0.3  # by how much a step may change a law, in its units
 SURVEY = 1 / 3  # of learning tells where solutions go, and with that the units of the laws' inputs; then it begins anew
 RATES = 0.5, 0.6  # of a step; the part of learning after which steps grow shorter
+FIRST_SIZE = 0.03  # of a draw from the prior, at which laws of a group begin
+WITHIN, ROUNDS = 3.0, 3  # of its Monte Carlo error, and how often in a row: then laws are learned
+POINTS = 11  # of a law's input
 MARGIN = 0.5  # of the inputs' range, that a table covers on either side of it
 
 
@@ -65,20 +71,33 @@ def _first_chain(group: int, leaf: Array) -> Array:
     return leaf[group, 0]
 
 
-def newton_step(posterior: Posterior, chains: Chains, temperature: float, rate: float) -> tuple[Chains, np.ndarray]:
-    """The chains after one step of the laws of every group, and the Newton decrement of each group. The cache is that of where
-    chains were."""
+class Progress(NamedTuple):
+    """What a Newton step tells, of every group: the Newton decrement g' (H + P)^-1 g, and what it would be at the optimum by the
+    Monte Carlo error of the gradient g alone."""
+
+    decrement: Float[np.ndarray, " group"]
+    noise: Float[np.ndarray, " group"]
+
+    @property
+    def arrived(self) -> bool:
+        return bool(np.mean(self.decrement) <= WITHIN * np.mean(self.noise))
+
+
+def newton_step(posterior: Posterior, chains: Chains, temperature: float, rate: float) -> tuple[Chains, Progress]:
+    """The chains after one step of the laws of every group, and how far that was. The cache is that of where chains were."""
     weights = coordinates(chains.law)
     told = information(posterior, chains)
     ends = np.cumsum([w.shape[-1] for w in weights.values()])
-    every, steps, shears, means, decrements = np.ones(ends[-1], bool), [], [], [], []
+    every, steps, shears, means, found = np.ones(ends[-1], bool), [], [], [], []
+    count = min(PICKED, chains.theta.shape[1])
     for group, prior in enumerate(precisions(posterior.population, chains)):
         part = told.of(group, temperature)
         left = eliminate(part, prior, every, np.zeros(ends[-1]))
         precision, mean, a = (np.concatenate(parts) for parts in zip(*_priors(posterior, chains, group)))
         gradient = part.score - precision * (a - mean)
-        step = np.linalg.solve(left.law + np.diag(precision), gradient)
-        decrements.append(gradient @ step)
+        curvature = left.law + np.diag(precision)
+        step = np.linalg.solve(curvature, gradient)
+        found.append((gradient @ step, np.trace(np.linalg.solve(curvature, part.apart)) / count))
         step = rate * step
         step *= min(1.0, LONGEST / max(_largest_change(posterior, weights, step, ends), 1e-30))
         steps.append(step)
@@ -86,7 +105,45 @@ def newton_step(posterior: Posterior, chains: Chains, temperature: float, rate: 
         means.append(left.mean @ step)
     by_law, by_theta, by_mean = (jnp.asarray(np.stack(x), chains.theta.dtype)[:, None] for x in (steps, shears, means))
     changes = dict(zip(weights, jnp.split(by_law, ends[:-1], axis=-1)))
-    return moved_along(chains, changes, by_theta, by_mean, posterior.population), np.array(decrements)
+    moved = moved_along(chains, changes, by_theta, by_mean if by_mean.size else None, posterior.population)
+    return moved, Progress(*np.array(found).T)
+
+
+def first_laws(keys: GroupKeys, chains: Chains, frames: Mapping[str, Frame]) -> Chains:
+    """Chains whose laws begin apart: those of a group at one draw from the prior, moderately large; those of other groups at
+    others. The cache is that of where chains were."""
+    laws = dict(chains.law)
+    for number, (name, weights) in enumerate(coordinates(chains.law).items()):
+        precision, mean = frames[name].prior(laws[name].log_size[:, :1])
+        (uniform,) = uniforms_by_group(per_group(keys, number), weights.shape[2:])
+        drawn = mean + FIRST_SIZE * normal(uniform)[:, None] / jnp.sqrt(precision)
+        laws[name] = laws[name].with_weights(jnp.broadcast_to(drawn, weights.shape).astype(weights.dtype))
+    return chains._replace(law=laws)
+
+
+def grid_of(seen: Mapping[str, np.ndarray], names: list[str]) -> dict[str, list[list[float]]]:
+    """Inputs of each law at which its convergence is judged, evenly over where solutions go."""
+    grids = {}
+    for name in names:
+        low, high = np.quantile(seen[name], [0.01, 0.99], axis=0)
+        count = {1: POINTS}.get(len(low), 4)
+        axes = [np.linspace(a, b, count) for a, b in zip(low, high)]
+        grids[name] = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, len(low)).tolist()
+    return grids
+
+
+def law_values(law: AbstractLaw, frame: PyTree, inputs: np.ndarray) -> np.ndarray:
+    """A law with axes (chain, draw) in front at (point, input), as (chain, draw, point)."""
+
+    def one(law: AbstractLaw) -> Array:
+        called = law.as_function(frame)
+        return jax.vmap(lambda x: called(*x))(jnp.asarray(inputs, float))
+
+    return np.asarray(_every(one)(law))
+
+
+def _every(function: Callable[[AbstractLaw], Array]) -> Callable[[AbstractLaw], Array]:
+    return eqx.filter_jit(eqx.filter_vmap(eqx.filter_vmap(function)))
 
 
 def _priors(posterior: Posterior, chains: Chains, group: int) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
@@ -99,9 +156,9 @@ def _priors(posterior: Posterior, chains: Chains, group: int) -> list[tuple[np.n
 
 
 def _largest_change(posterior: Posterior, weights: Mapping[str, Array], step: np.ndarray, ends: np.ndarray) -> float:
-    """At the inner nodes of the tables."""
+    """At the nodes where most calls are; beyond them laws may change as they like."""
     largest = 0.0
     for name, part in zip(weights, np.split(step, ends[:-1])):
         nodes = posterior.ranges[name].inner
-        largest = max(largest, np.abs(nodes @ part[-nodes.shape[1] :]).max())
+        largest = max(largest, np.abs(nodes @ part[-nodes.shape[1] :]).max(initial=0.0))
     return float(largest)

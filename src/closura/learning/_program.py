@@ -8,6 +8,7 @@ import jax
 from jax.sharding import Mesh, PartitionSpec as Spec
 from jaxtyping import PyTree
 
+from .._compile import compiled
 from ._setup import AXIS, Setup, State
 
 GROUPS, SAME, DRAWS = Spec(AXIS), Spec(), Spec(None, AXIS)
@@ -33,12 +34,13 @@ class Program:
         else:
             spread = jax.vmap(whole, in_axes=None, out_axes=None, axis_name=AXIS, axis_size=1)
         self._jitted = jax.jit(spread)
+        self._soon = not setup.exact.forward.problem.expensive
         self._compiled: jax.stages.Compiled | None = None
         self.seconds_compile = 0.0
 
     def __call__(self, *rest: PyTree) -> PyTree:
         if self._compiled is None:
             start = time.perf_counter()
-            self._compiled = self._jitted.lower(self.arrays, *rest).compile()
+            self._compiled = compiled(self._jitted.lower(self.arrays, *rest), self._soon)
             self.seconds_compile = time.perf_counter() - start
         return self._compiled(self.arrays, *rest)

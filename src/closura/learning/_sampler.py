@@ -38,6 +38,7 @@ def _shared(settings: Settings, population: Population, systems: int) -> Kernel:
 
 KERNELS: dict[str, Make] = {
     "theta": lambda settings, population, systems: _mala(SystemBlocks(population.shared), settings),
+    "independence": lambda settings, population, systems: Independence(population.shared),
     "shared": _shared,
     "joint": lambda settings, population, systems: _mala(
         JointBlock(systems, population.mean.shape[0], population.hierarchical), settings
@@ -57,7 +58,7 @@ def make_sampler(
     kernels = [KERNELS[one](settings, population, systems) if isinstance(one, str) else one for one in asked]
     means = 0 if population.mean_precision is None else len(population.mean_precision)
     if laws:
-        kernels += [Independence(population.shared), *(LawMove(name, means) for name in laws), LawSize()]
+        kernels += [*(LawMove(name, means) for name in laws), LawSize()]
     names = [kernel.name for kernel in kernels]
     twice = {name for name in names if names.count(name) > 1}
     if twice:
@@ -68,7 +69,7 @@ def make_sampler(
 def _default(settings: Settings, population: Population, noise: NoisePrior | None) -> list[str]:
     if settings.blocks == "joint":
         return ["joint"]
-    names = ["theta"]
+    names = ["theta", "independence"] if settings.metropolis else ["theta"]
     names += ["shared"] if population.shared is not None else []
     names += ["population"] if population.hierarchical else []
     names += ["noise"] if noise is not None else []

@@ -26,12 +26,14 @@ class Plan(NamedTuple):
         return self.keep * self.thin
 
 
-def make_plan(settings: Settings, numbers: int) -> Plan:
-    """`numbers` is how many one kept draw of all chains has: huge fleets keep fewer draws, further apart, in smaller chunks."""
+def make_plan(settings: Settings, numbers: int, newton: bool = False) -> Plan:
+    """`numbers` is how many one kept draw of all chains has: huge fleets keep fewer draws, further apart, in smaller chunks.
+    Where sampled laws are learned, a chunk of learning goes from one Newton step to the next."""
     size = max(5, min(settings.chunk, 3_000_000 // numbers))
+    round_ = settings.newton_every if newton else size
     thin = settings.thin * max(1, -(-settings.draws * numbers // STORED_NUMBERS))
     draws = max(1, settings.draws * settings.thin // thin)
-    chunks = -(-settings.iterations // size)
+    chunks = -(-settings.iterations // round_)
     learn_chunk = -(-settings.iterations // chunks)
     sample_chunks = -(-draws // max(1, min(draws, size // thin)))
     keep = -(-draws // sample_chunks)

@@ -12,7 +12,16 @@ from ..forward import forwards
 from ..population import POPULATIONS, Diagonal
 from ..sampling import JointBlock, Kernel
 
-KERNEL_NAMES = ("theta", "shared", "joint", "population", "noise", "differential_evolution", "multi_try")
+KERNEL_NAMES = (
+    "theta",
+    "independence",
+    "shared",
+    "joint",
+    "population",
+    "noise",
+    "differential_evolution",
+    "multi_try",
+)
 Model = TypeVar("Model", bound=BaseModel)
 Values = dict[str, object]
 
@@ -31,6 +40,10 @@ class Given(BaseModel):
         "default", description="what settings not given are: tuned for two cores, or as published"
     )
     forward: str = Field("solver", description="what chains see: the solver, or a network trained while they run")
+    law_kind: Literal["sampled", "network"] | None = Field(
+        None,
+        description="unknown laws sampled with error bars, or learned as a network (--law); none: as the problem states",
+    )
     hierarchy: bool = Field(True, description="infer the population; false puts a fixed prior on every system")
     population: str | type[Diagonal] = Field(
         "diagonal", description="parameters vary between systems each on its own, or together (correlations inferred)"
@@ -87,6 +100,12 @@ class Given(BaseModel):
         None, description="kernels of a sweep, in order, by name or as objects; none takes what suits the problem"
     )
     chunk: int = Field(50, ge=1, description="iterations compiled into one call; progress shows after each")
+    newton_every: int = Field(10, ge=1, description="iterations from one Newton step of sampled laws to the next")
+    minutes: float | None = Field(
+        None,
+        gt=0,
+        description="about how long the fit may take: learning ends after half of it, sampling is not extended",
+    )
     devices: int | None = Field(None, ge=1, description="devices to spread the groups over (default: all that fit)")
 
     @model_validator(mode="before")
@@ -144,6 +163,11 @@ class Settings(Given):
 
     def __hash__(self) -> int:
         return hash(self.model_dump_json())
+
+    @property
+    def networks(self) -> bool:
+        """Must unknown laws be networks: asked for, or the only ones that the forward model and the sampler know?"""
+        return self.law_kind == "network" or self.forward != "solver" or self.blocks == "joint"
 
     @property
     def corrected(self) -> bool:
@@ -220,6 +244,9 @@ _EVOLUTIONS = {kind: chosen | {"learning_rate": 1e-2, "tempering": 0.2} for kind
 _EVOLUTIONS["fno-supervised"] |= {"surrogate_warmup": 0.15, "iterations": 1000}
 
 PROFILES = {"curves": _CURVES, "fields": _FIELDS, "evolutions": _EVOLUTIONS}  # by what an equation says of itself
+# Where chains sample the law: Newton steps need few iterations, and every chain must find its place among laws.
+_SAMPLED: Values = {"chains": 32, "groups": 4, "iterations": 600, "chunk": 100, "tempering": 0.5}
+_SAMPLED |= {"tune": 400, "draws": 200, "thin": 5}
 
 # The runs of the paper (its appendix A), by problem; problems it does not have get those of its first.
 _PAPER: Values = {"groups": 1, "blocks": "joint", "covariance": "self", "hypergradient": "unrolled"}
@@ -272,8 +299,8 @@ def make_settings(values: Mapping[str, object], problem: Equation | None = None)
     """
     values = current_names(values)
     preset = str(values.get("preset") or "default")
-    usual = "solver" if problem is None or preset != "default" else problem.default_forward
-    forward = str(values.get("forward") or usual)
+    by_default = "solver" if problem is None or preset != "default" else problem.default_forward
+    forward = str(values.get("forward") or by_default)
     known = PROFILES["curves" if problem is None else problem.profile]
     if preset == "paper":
         known = PAPER.get("" if problem is None else problem.name, _FIRST)
@@ -281,7 +308,31 @@ def make_settings(values: Mapping[str, object], problem: Equation | None = None)
             raise SettingsError(
                 f"the paper has no forward={forward!r} here; preset='paper' exists for {', '.join(known)}"
             )
-    return checked(Settings, {"forward": forward} | known.get(forward, {}) | values)
+    usual = {"forward": forward} | known.get(forward, {})
+    settings = checked(Settings, usual | values)
+    laws = [] if problem is None else with_laws(problem, settings).closures.values()
+    if any(spec.trainable and spec.per_chain for spec in laws):
+        settings = checked(Settings, usual | _SAMPLED | values)
+    return settings
+
+
+def with_laws(problem: Equation, settings: Settings) -> Equation:
+    """The problem with its unknown laws of the kind that the settings ask for."""
+    if settings.law_kind == "sampled" and settings.networks:
+        why = (
+            "blocks='joint' is the published sampler" if settings.blocks == "joint" else f"forward={settings.forward!r}"
+        )
+        raise SettingsError(
+            f"{why} knows laws as networks only; use forward='solver' to sample them, or law_kind='network'"
+        )
+    # Where solutions are expensive a network is learned sooner than a law is sampled.
+    networks = settings.networks or (settings.law_kind is None and problem.expensive)
+    if settings.law_kind is None and not networks:
+        return problem
+    laws = {n: spec.as_network() if networks else spec.as_sampled() for n, spec in problem.closures.items()}
+    if laws == dict(problem.closures):
+        return problem
+    return problem.with_closure(laws["f"] if problem.single else laws)
 
 
 def checked(kind: type[Model], values: Mapping[str, object]) -> Model:

@@ -123,11 +123,24 @@ class Setup(eqx.Module):
     settings: Settings = eqx.field(static=True)
     fixed: dict[str, SolverLaw] = eqx.field(default_factory=dict)  # laws of an earlier run, as solvers call them
     law_axes: int = eqx.field(static=True, default=1)  # own laws are those of a chain, or (2) of a system of a chain
+    settled: bool = eqx.field(static=True, default=True)  # kernels that run in the place of others do so while sampling
 
     @property
-    def kernels(self) -> list[Kernel]:
-        """Those that run in every iteration."""
-        return [kernel for kernel in self.sweep if not kernel.leap]
+    def learning_kernels(self) -> list[Kernel]:
+        """Those that run in every iteration of learning."""
+        return [kernel for kernel in self.sweep if kernel.learning and not kernel.leap]
+
+    @property
+    def sampling_kernels(self) -> list[Kernel]:
+        """Those that run in every iteration under frozen laws."""
+        replaced = {kernel.replaces for kernel in self.sweep} if self.settled else set()
+        there = [kernel for kernel in self.sweep if not kernel.leap and (self.settled or kernel.replaces is None)]
+        return [kernel.frozen() for kernel in there if kernel.name not in replaced]
+
+    @property
+    def needs_gradients(self) -> bool:
+        """Does any kernel need gradients while sampling?"""
+        return any(kernel.gradients for kernel in (*self.sampling_kernels, *self.leaps))
 
     @property
     def leaps(self) -> list[Kernel]:
@@ -152,9 +165,10 @@ class Setup(eqx.Module):
         return views | self.fixed, log_prior
 
     def posterior(
-        self, laws: SolverLaws, state: State, now: Schedule | None = None, delayed_acceptance: bool = False
+        self, laws: SolverLaws, state: State, now: Schedule | None = None, sampling: bool = False
     ) -> Posterior:
-        """The density that kernels leave invariant, under these laws and at this point of the schedule."""
+        """The density that kernels leave invariant, under these laws and at this point of the schedule; while `sampling`,
+        corrected by the solver if that is asked for, and with gradients only if a kernel needs them."""
         network = eqx.combine(state.surrogate.weights, self.network)
         return Posterior(
             self.likelihood,
@@ -165,8 +179,9 @@ class Setup(eqx.Module):
             self.exact.model(laws),
             state.ranges,
             1.0 if now is None else now.temperature,
-            delayed_acceptance,
+            sampling and self.settings.corrected,
             self.law_axes,
+            not sampling or self.needs_gradients,
         )
 
 
@@ -214,7 +229,7 @@ def leap_in_turn(setup: Setup, state: State, posterior: Posterior, which: Array)
 
 def log_of(posterior: Posterior, state: State, info: Info, loss: Array | float = jnp.nan) -> Log:
     """Averages; the log densities over chains where they are finite."""
-    each = posterior.loglik_and_grad(state.chains)[0]
+    each = posterior.loglik(state.chains)
     joint = posterior.log_joint(state.chains, each)
     sound = jnp.isfinite(joint)
     return Log(

@@ -1,11 +1,11 @@
 """Chains in a hopeless corner: while a run still learns, they go on from near where another chain of their group stands."""
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int
 
+from .._compile import jit_soon
 from ..sampling import Chains, Posterior
 
 LEFT_BEHIND = 10.0  # nats, beyond what chains of one mode differ by
@@ -18,7 +18,7 @@ def rescued(posterior: Posterior, chains: Chains, seed: int) -> tuple[Chains, in
     A tempered start finds most ways out of local modes, not all, and a chain left far behind would never leave. Groups stay
     apart: whether they agree is what tells convergence.
     """
-    log_density, beside = jax.tree.map(np.asarray, _look(posterior, chains, jnp.asarray(seed)))
+    log_density, beside = jax.tree.map(np.asarray, jit_soon(_look)(posterior, chains, jnp.asarray(seed)))
     whole = posterior.population.shared is not None  # then whole chains are left behind
     source, count = _donors(log_density.astype(float), chains.theta.shape[-1], whole, seed)
     if not count:
@@ -31,15 +31,30 @@ def rescued(posterior: Posterior, chains: Chains, seed: int) -> tuple[Chains, in
     return chains._replace(theta=jnp.asarray(np.where(stays, theta, moved), theta.dtype)), count
 
 
+def rescued_groups(posterior: Posterior, chains: Chains) -> tuple[Chains, int]:
+    """The chains with groups replaced by the best one, and of how many: those whose law and parameters are together so much less
+    probable that they are no second solution. What is left apart is for convergence to tell."""
+    density = np.asarray(jit_soon(_joint)(posterior, chains), float)
+    density = np.where(np.isfinite(density), density, -np.inf)
+    whole = np.median(density, axis=1)
+    laws = sum(law.weights.shape[-1] for law in chains.law.values() if law.weights is not None)
+    behind = whole < whole.max() - allowed(int(np.prod(chains.theta.shape[2:])) + laws)
+    source = np.where(behind, int(np.argmax(whole)), np.arange(len(whole)))
+    return (jax.tree.map(lambda a: jnp.asarray(a)[source], chains) if behind.any() else chains), int(behind.sum())
+
+
+def _joint(posterior: Posterior, chains: Chains) -> Array:
+    return posterior.log_joint(chains, posterior.loglik(chains))
+
+
 def allowed(dimension: int) -> float:
     """How far below the best of its group a log density may be: chi-square / 2 of the dimension, five sds above its mean, and more."""
     return float(LEFT_BEHIND + 0.5 * dimension + 5 * np.sqrt(0.5 * dimension))
 
 
-@eqx.filter_jit
 def _look(posterior: Posterior, chains: Chains, seed: Int[Array, ""]) -> tuple[Array, Array]:
     """Log density of every system of every chain; and how far a random member of its population is from another."""
-    density = posterior.loglik_and_grad(chains)[0] + posterior.log_prior(chains)[0]
+    density = posterior.loglik(chains) + posterior.log_prior(chains)[0]
     members = jax.vmap(jax.vmap(posterior.population.theta_from_normal))
     normal = jax.random.normal(jax.random.key(seed), chains.theta.shape)
     return density, members(chains.phi, normal) - members(chains.phi, jnp.zeros_like(normal))

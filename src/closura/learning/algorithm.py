@@ -21,7 +21,6 @@ from ._setup import Draws, Log, Schedule, Setup, State, improve, leap_in_turn, l
 def learn(setup: Setup, state: State, schedule: Schedule) -> tuple[State, Log]:
     """A chunk of learning: in every iteration one sweep of all kernels, the steps of the surrogate, one step of the law."""
     learns = state.learns
-    kernels = [kernel for kernel in setup.kernels if kernel.learning]
 
     def iteration(state: State, now: Schedule) -> tuple[State, Log]:
         keys, key_sample, key_pick, key_train = split_keys(state.keys, 4)
@@ -29,7 +28,9 @@ def learn(setup: Setup, state: State, schedule: Schedule) -> tuple[State, Log]:
         posterior = setup.posterior(laws, state, now)
         # The law moved since these positions were accepted: their likelihood is that of another law.
         chains = posterior.refresh(state.chains) if learns else state.chains
-        chains, tuning, info = sweep(kernels, key_sample, chains, state.tuning, posterior, now.adaptation)
+        chains, tuning, info = sweep(
+            setup.learning_kernels, key_sample, chains, state.tuning, posterior, now.adaptation
+        )
         state = state._replace(keys=keys, chains=chains, tuning=tuning)
         loss = jnp.asarray(jnp.nan)
         if learns:
@@ -53,12 +54,13 @@ def sample(
     `stale` says that the law moved since the cached likelihoods were computed. The schedule has an entry for every sweep.
     """
     laws, _ = setup.tabulate(state.law.weights, state.ranges)
-    kernels = [kernel.frozen() for kernel in setup.kernels]
 
     def iteration(state: State, now: Schedule) -> tuple[State, Log]:
         keys, key_sample = split_keys(state.keys, 2)
-        posterior = setup.posterior(laws, state, now, delayed_acceptance=setup.settings.corrected)
-        chains, tuning, info = sweep(kernels, key_sample, state.chains, state.tuning, posterior, now.adaptation)
+        posterior = setup.posterior(laws, state, now, sampling=True)
+        chains, tuning, info = sweep(
+            setup.sampling_kernels, key_sample, state.chains, state.tuning, posterior, now.adaptation
+        )
         state = state._replace(keys=keys, chains=chains, tuning=tuning)
         return state, log_of(posterior, state, info)
 
@@ -67,7 +69,7 @@ def sample(
         state = leap_in_turn(setup, state, settled, now[1])
         return state, (Draws.of(state.chains), log)
 
-    settled = setup.posterior(laws, state, delayed_acceptance=setup.settings.corrected)
+    settled = setup.posterior(laws, state, sampling=True)
     chains = lax.cond(stale, lambda chains: settled.refresh(chains), lambda chains: chains, state.chains)
     state = state._replace(chains=chains)
     state, (draws, log) = lax.scan(keep, state, (reshape(schedule, len(leaps)), leaps))

@@ -1,6 +1,9 @@
 """What a fit found: laws, summaries, replicated data."""
 
-from ._law import closure_view as closure_view, table_of as table_of
+from ._law import (
+    closure_view as closure_view,
+    table_of as table_of,
+)
 from ._predictive import (
     noise_by_quantity as noise_by_quantity,
     replicate as replicate,

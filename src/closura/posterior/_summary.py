@@ -1,16 +1,19 @@
 """Everything inferred: as an xarray DataTree in ArviZ's schema, which `posterior.nc` holds, and as one table of figures."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
 import xarray as xr
 
 from ..diagnose import Truth
+from ..laws import FittedLaw
 from ..learning import Run
 from ..parameters import Parameters
 from ..population import correlations
 from ..sampling import Convergence, labels_of
+from ..show import ClosureView
+from ._law import law_groups, law_unknowns
 
 Variable = tuple[tuple[str, ...], np.ndarray]
 DRAWS = ("chain", "draw")
@@ -22,8 +25,11 @@ POPULATION = "population"
 FIGURES = ("rhat", "ess_bulk", "ess_tail")
 
 
-def posterior_tree(run: Run, replicated: xr.Dataset) -> xr.DataTree:
-    """Draws on the physical and the unconstrained scale, the group of each chain, the data, and data replicated from the draws."""
+def posterior_tree(
+    run: Run, replicated: xr.Dataset, laws: Mapping[str, FittedLaw], shown: Sequence[ClosureView]
+) -> xr.DataTree:
+    """Draws on the physical and the unconstrained scale, the group of each chain, the data, data replicated from the draws, and
+    sampled laws on the grids on which they are shown."""
     theta, parameters = run.theta(), run.problem.parameters
     coords = {
         "chain": np.arange(theta.shape[0]),
@@ -35,6 +41,7 @@ def posterior_tree(run: Run, replicated: xr.Dataset) -> xr.DataTree:
     physical = np.asarray(parameters.to_physical(theta))
     own: dict[str, Variable] = {name: ((*DRAWS, "system"), physical[..., i]) for i, name in enumerate(parameters.names)}
     unconstrained: dict[str, Variable] = {"theta": ((*DRAWS, "system", "parameter"), theta)}
+    unconstrained |= law_unknowns(laws, *theta.shape[:2])
     phi = run.phi()
     if phi:
         unconstrained |= {name: ((*DRAWS, "parameter"), getattr(phi, name)) for name in ("mu", "log_tau")}
@@ -46,6 +53,7 @@ def posterior_tree(run: Run, replicated: xr.Dataset) -> xr.DataTree:
             "/sample_stats": xr.Dataset({"group": ("chain", run.groups)}, {"chain": coords["chain"]}),
             "/observed_data": _observed(run),
             "/posterior_predictive": replicated,
+            **law_groups(laws, shown, *theta.shape[:2]),
         }
     )
 

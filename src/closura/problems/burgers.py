@@ -16,7 +16,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array
 
 from ..equations import Evolution
-from ..laws import MLP
+from ..laws import MLP, Law
 from ..parameters import Positive, Real
 from ._built_in import BuiltIn
 
@@ -57,7 +57,7 @@ burgers = BuiltIn(
         cells=CELLS,
         snapshots=SNAPSHOTS,
         dt=0.00125,
-        closure=MLP(depth=2),
+        closure=Law(network=MLP(depth=2)),
         sigma=0.2,
         name="burgers",
     ),

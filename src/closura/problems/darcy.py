@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Array
 
 from ..equations import Elliptic, Rectangle
-from ..laws import MLP
+from ..laws import Law
 from ..parameters import Real
 from ._built_in import BuiltIn
 
@@ -59,7 +59,7 @@ darcy = BuiltIn(
         source,
         domain=Rectangle(x=(0.0, 1.0), y=(0.0, 1.0), nodes=(NODES, NODES)),
         parameters={"z1": _coefficient(0.0), "z2": _coefficient(0.2), "z3": _coefficient(-0.1)},
-        closure=MLP(),
+        closure=Law(),
         sigma=0.1,
         name="darcy",
     ),

@@ -15,7 +15,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array
 
 from ..equations import ODE, Leapfrog
-from ..laws import MLP
+from ..laws import Law
 from ..parameters import Positive, Real
 from ._built_in import BuiltIn
 
@@ -44,7 +44,7 @@ mass_damper = BuiltIn(
         span=(0.0, 8.0),
         dt=0.08,
         integrator=Leapfrog(),
-        closure=MLP(),
+        closure=Law(),
         observed="u",
         sigma=0.15,
         name="mass-damper",

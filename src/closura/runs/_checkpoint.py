@@ -16,10 +16,21 @@ from ..equations import ProblemError
 from ..learning import Draws, Run, State
 from ..track import HISTORY
 
-COUNTERS = ("iteration", "extended", "setbacks", "stale", "nonfinite")
+COUNTERS = (
+    "iteration",
+    "extended",
+    "setbacks",
+    "settled",
+    "stale",
+    "nonfinite",
+    "arrived",
+    "learned",
+    "cut_short",
+    "law_inputs",
+)
 PLACE, ASIDE = "checkpoint.npz", ".checkpoint-new.npz"
 Tree = TypeVar("Tree", State, Draws)
-FORMAT = 2  # of what is in it; that of version 0.1 had no number
+FORMAT = 3  # of what is in it; that of version 0.1 had no number
 
 
 def store(run: Run, folder: Path) -> None:
@@ -91,6 +102,9 @@ def whole_history(run: Run) -> dict[str, np.ndarray]:
 
 def _take(run: Run, arrays: dict[str, np.ndarray]) -> None:
     progress = json.loads(str(arrays["progress"]))
+    for name in COUNTERS:
+        setattr(run, name, progress[name])
+    run.begin_phase()
     fresh = _plain(run.state)
     for name, leaf in _by_name("state", fresh).items():
         stored = arrays[name]
@@ -100,8 +114,7 @@ def _take(run: Run, arrays: dict[str, np.ndarray]) -> None:
     chunks = [_filled("draws", Draws.of(fresh.chains), arrays)] if "draws.theta" in arrays else []
     run.state = run.spread(state._replace(keys=jr.wrap_key_data(state.keys)))
     run.chunks = chunks
-    for name in COUNTERS:
-        setattr(run, name, progress[name])
+    run.stale = progress["stale"]
     run.began -= progress["seconds"]
     run.history = _by_phase({k.removeprefix("history."): v for k, v in arrays.items() if k.startswith("history.")})
 

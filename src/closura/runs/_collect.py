@@ -25,7 +25,7 @@ from ..diagnose import (
     trajectories,
 )
 from ..equations import Equation, ProblemError, kinds_in_words
-from ..laws import FittedLaw, support_of
+from ..laws import FittedLaw, fitted
 from ..learning import Run
 from ..posterior import (
     closure_view,
@@ -88,12 +88,13 @@ def collect(run: Run, truth: Truth | None = None, context: Mapping[str, object] 
         verdict.remarks += confounded(run)
     laws = _laws(run, visited)
     scored = {"data_seed": context.get("data_seed"), **scores(run, truth, paths, laws)}
-    tree = posterior_tree(run, replicas.dataset())
+    shown = [closure_view(law, visited[law.name], truth) for law in laws.values()]
+    tree = posterior_tree(run, replicas.dataset(), laws, shown)
     table = summarise(tree, problem.parameters, found.convergence)
     drawn = _view_parts(run, truth, paths) | {
         "summary": table,
         "truth_summary": true_values(table, problem.parameters, truth),
-        "closures": [closure_view(law, visited[law.name], truth) for law in laws.values()],
+        "closures": shown,
         "surrogate_fit": surrogate.fit,
         "surrogate_apart": _surrogate_apart(run, surrogate.fit, paths),
         "checks": checks,
@@ -123,9 +124,7 @@ def _laws(run: Run, visited: Mapping[str, np.ndarray]) -> dict[str, FittedLaw]:
     frames = jax.device_get(run.state.ranges)
     own = jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), run.kept.law) or {}
     laws = {name: own.get(name, law) for name, law in run.laws.items()}
-    return {
-        name: FittedLaw(name, law, inputs[name], support_of(visited[name]), frames[name]) for name, law in laws.items()
-    }
+    return {name: fitted(name, law, inputs[name], visited[name], frames[name]) for name, law in laws.items()}
 
 
 def _metrics(run: Run, found: Evidence, verdict: Verdict, scored: Figures, surrogate: Figures) -> dict[str, Any]:

@@ -109,9 +109,10 @@ def _write(result: Result, path: Path) -> None:
     metrics = json.dumps(finite(result.metrics), indent=2, allow_nan=False)
     (path / "metrics.json").write_text(metrics + "\n", "utf-8")
     encoding = {}
-    for group in ("posterior", "unconstrained_posterior", "posterior_predictive"):
-        floats = [name for name, part in result.tree[group].to_dataset().items() if part.dtype.kind == "f"]
-        encoding[f"/{group}"] = {name: {"zlib": True, "complevel": 1} for name in floats}
+    packed = ("posterior", "unconstrained_posterior", "posterior_predictive", "law")
+    for group in (part for part in result.tree.subtree if part.path.split("/")[1] in packed):
+        floats = [name for name, part in group.to_dataset(inherit=False).items() if part.dtype.kind == "f"]
+        encoding[group.path] = {name: {"zlib": True, "complevel": 1} for name in floats}
     # Through memory: on a full disk the HDF5 library does not fail, it crashes.
     (path / "posterior.nc").write_bytes(result.tree.to_netcdf(engine="h5netcdf", encoding=encoding))
     closure_table(result).to_csv(path / "closure.csv", index=False)
@@ -164,7 +165,7 @@ def _write_data(problem: Equation, data: Observations, truth: Truth | None, path
 
 def closure_table(result: Result) -> pd.DataFrame:
     """Every law as a table, one below the other."""
-    tables = [table_of(view, result.closures[view.name].support) for view in result.view.closures]
+    tables = [table_of(view) for view in result.view.closures]
     for table, view in zip(tables, result.view.closures):
         table.insert(0, "closure", view.name)
     return pd.concat(tables) if tables else pd.DataFrame(columns=["closure", "input", "f", "density", "supported"])

@@ -143,8 +143,7 @@ def read_laws(
     try:
         facts = json.loads((folder / FACTS).read_text("utf-8"))
         stored: dict[str, dict[str, Any]] = facts["closures"]
-        # Version 0.1 knew one kind.
-        learned = {n: KINDS[a.get("kind", "MLP")](**a["spec"]) for n, a in stored.items() if a["spec"] is not None}
+        learned = {name: _spec(about) for name, about in stored.items() if about["spec"] is not None}
         known = {name: spec for name, spec in (given or {}).items() if _was_given(spec, stored.get(name))}
         blank = [{n: _blank(spec, stored[n]) for n, spec in specs.items()} for specs in (learned, known)]
         like = jax.tree.map(np.asarray, [{n: _arrays(*law) for n, law in laws.items()} for laws in blank])
@@ -182,10 +181,17 @@ def export_from(folder: str | Path, path: str | Path, name: str | None = None, *
 
 def _arrays(law: AbstractLaw, frame: PyTree) -> PyTree:
     """What is stored of a law: its arrays, and its frame where coordinates mean something in that frame only."""
-    framed = law.spec.trainable and law.spec.per_chain
-    return eqx.filter(
-        (law, frame) if framed else law, lambda leaf: eqx.is_inexact_array(leaf) or isinstance(leaf, np.floating)
-    )
+    stored = (law, frame) if law.spec.sampled else law
+    return eqx.filter(stored, lambda leaf: eqx.is_inexact_array(leaf) or isinstance(leaf, np.floating))
+
+
+def _spec(about: dict[str, Any]) -> LawSpec:
+    """A law as it was stated; version 0.1 knew one kind. JSON has lists where there were tuples."""
+
+    def tuples(value: object) -> Any:
+        return tuple(map(tuples, value)) if isinstance(value, list) else value
+
+    return KINDS[about.get("kind", "MLP")](**{name: tuples(value) for name, value in about["spec"].items()})
 
 
 def _was_given(spec: LawSpec, about: dict[str, Any] | None) -> bool:
@@ -206,10 +212,9 @@ def _blank(spec: LawSpec, about: dict[str, Any]) -> tuple[AbstractLaw, PyTree]:
 def _found(name: str, about: dict[str, Any], arrays: PyTree, blank: tuple[AbstractLaw, PyTree]) -> FittedLaw:
     """A law with all that its folder says of it."""
     (law, frame), (support, table) = blank, (about["support"], about.get("table"))
-    framed = law.spec.trainable and law.spec.per_chain
     with jax.enable_x64(about["double"]):
         stored = jax.tree.map(jnp.asarray, arrays)
-        law, frame = eqx.combine(stored, blank) if framed else (eqx.combine(stored, law), None)
+        law, frame = eqx.combine(stored, blank) if law.spec.sampled else (eqx.combine(stored, law), None)
     if support is not None:
         low, high = (np.array(support[end], float) for end in ("low", "high"))
         support = Support(low, high, None if support["cells"] is None else np.array(support["cells"], bool))

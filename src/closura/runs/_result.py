@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import xarray as xr
-from jax.typing import ArrayLike
 from jaxtyping import PyTree
 
 from ..data import Observations
@@ -56,19 +55,22 @@ class Result:
         """Can these results be used? `verdict` says why not, and what to do."""
         return self.verdict.converged
 
-    def closure(self, *x: ArrayLike) -> np.ndarray | float:
-        """The law at these inputs; numbers or arrays."""
+    @property
+    def closure(self) -> FittedLaw:
+        """The law, of a problem that has one: `result.closure(x)` is its posterior mean at numbers or arrays, beside it
+        `.sd(x)`, `.interval(x, level=0.95)`, `.draws(x)`, `.slope(x)`, `.supported(x)`."""
         if len(self.closures) != 1:
             names = ", ".join(self.closures) or "none"
             raise ValueError(f"this problem has {len(self.closures)} closures ({names}); use result.closures[name](x)")
-        return next(iter(self.closures.values()))(*x)
+        return next(iter(self.closures.values()))
 
     def closure_table(self, name: str | None = None, points: int = 200) -> pd.DataFrame:
-        """A law on `points` places along each input: inputs, f, density of visited inputs, and whether data supported f."""
+        """A law on `points` places along each input: inputs, f, how sure it is (of a law that chains do not share: sd, lower and
+        upper end of its 95 % band, prior_sd, slope), density of visited inputs, and whether data supported f."""
         law = choose(self.closures, name)
         if points < 2:
             raise ValueError(f"points={points} makes no table; take at least 2")
-        return table_of(closure_view(law, self.visited[law.name], self.truth, points), law.support)
+        return table_of(closure_view(law, self.visited[law.name], self.truth, points))
 
     def export_closure(self, path: str | Path, name: str | None = None, *, overwrite: bool = False) -> Path:
         """Write a learned law for use elsewhere: .py (needs NumPy alone), .c (C99) or .csv (the table)."""

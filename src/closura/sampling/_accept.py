@@ -54,7 +54,7 @@ def decide(
     if posterior.delayed_acceptance:
         # From a start where the first likelihood had nothing finite, the exact one alone decides.
         before, after = (reduce(posterior.exact_loglik(state)) for state in (chains, proposed))
-        seen, seen_after = (reduce(posterior.loglik_and_grad(state)[0]) for state in (chains, proposed))
+        seen, seen_after = (reduce(posterior.loglik(state)) for state in (chains, proposed))
         already = jnp.where(jnp.isfinite(seen), seen_after - seen, 0.0)
         again = posterior.temperature * (after - before - already)
         again = jnp.where(jnp.isfinite(after) & ~jnp.isnan(again), again, -jnp.inf)

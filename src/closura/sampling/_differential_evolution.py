@@ -5,10 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from ._accept import Randomness, by_halves, decide, is_finite, randomness
-from ._blocks import SystemBlocks, log_density
+from ._accept import Randomness, by_halves, decide, randomness
+from ._blocks import SystemBlocks
 from ._kernel import Kernel, Tuning
-from ._posterior import Target
+from ._posterior import Target, system_log_density
 from ._state import Chains, GroupKeys, Info
 
 
@@ -38,9 +38,9 @@ class DifferentialEvolution(Kernel):
             if self.shared is not None:
                 away = jnp.where(np.array(self.shared), 0.0, away)
             proposed = posterior.refresh(moving._replace(theta=moving.theta + away))
-            value, gradient = log_density(blocks, proposed, posterior)
-            log_ratio = value - log_density(blocks, moving, posterior)[0]
-            accept, info = decide(random, posterior, moving, proposed, log_ratio, is_finite(value, gradient))
+            value = system_log_density(posterior, proposed)
+            log_ratio = value - system_log_density(posterior, moving)
+            accept, info = decide(random, posterior, moving, proposed, log_ratio, jnp.isfinite(value))
             return blocks.choose(accept, proposed, moving), info
 
         return by_halves(move, randomness(keys, (groups, count, systems, 2), made), chains)

@@ -8,7 +8,6 @@ and top tells what data say of the law when all else may follow it, and how all 
 
 from typing import NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,6 +15,7 @@ from jax import lax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PyTree
 
+from .._compile import jit_soon
 from ..laws import prepare
 from ..population import Population
 from ._posterior import Posterior
@@ -30,11 +30,13 @@ class Information(NamedTuple):
     cross: Float[Array, "group system parameter coordinate"]
     law: Float[Array, "group coordinate coordinate"]
     score: Float[Array, "group coordinate"]
+    apart: Float[Array, "group coordinate coordinate"]  # covariance over chains of the score
     pull: Float[Array, "group system parameter"]
 
     def of(self, group: int, temperature: float = 1.0) -> "Information":
         """That of one group, in double precision, the likelihood to the power of `temperature`."""
-        parts: PyTree = [temperature * np.asarray(part[group], float) for part in self]
+        powers = Information(1, 1, 1, 1, 2, 1)  # type: ignore[arg-type]
+        parts: PyTree = [temperature**power * np.asarray(part[group], float) for part, power in zip(self, powers)]
         return Information(*parts)
 
 
@@ -52,7 +54,7 @@ def coordinates(laws: PyTree) -> dict[str, Array]:
     return {name: law.weights for name, law in laws.items() if law.weights is not None}
 
 
-PICKED = 8  # chains of a group at which sensitivities are taken
+PICKED = 4  # chains of a group at which sensitivities are taken
 
 
 def information(posterior: Posterior, chains: Chains) -> Information:
@@ -60,10 +62,10 @@ def information(posterior: Posterior, chains: Chains) -> Information:
     count = chains.theta.shape[1]
     chosen = np.linspace(0, count - 1, min(PICKED, count)).astype(int)
     some = jax.tree.map(lambda a: a[:, chosen], chains._replace(cache=Cache(())))
-    return jax.device_get(_information(posterior, jax.device_get(some)))
+    # From the host: arrays that came to lie on other devices would have it compiled again.
+    return jax.device_get(jit_soon(_information)(*jax.device_get((posterior, some))))
 
 
-@eqx.filter_jit
 def _information(posterior: Posterior, chains: Chains) -> Information:
     groups = chains.theta.shape[0]
 
@@ -77,15 +79,20 @@ def _information(posterior: Posterior, chains: Chains) -> Information:
     by_system = (jnp.einsum("gcs...,gs->gs...", part, weight) for part in (theta, cross, pull))
     of_law, of_score = (jnp.einsum("gcs...,gs->g...", part, weight) for part in (law, score))
     of_theta, of_both, pull = by_system
-    return Information(of_theta, of_both, of_law, of_score, pull)
+    away = jnp.einsum("gcsr,gs->gcr", score, weight * score.shape[1]) - of_score[:, None]
+    apart = jnp.einsum("gci,gcj->gij", away, away) / max(1, score.shape[1] - 1)
+    return Information(of_theta, of_both, of_law, of_score, apart, pull)
 
 
 def _of_chain(posterior: Posterior, theta: Array, laws: PyTree, log_sigma: Array | None) -> tuple[Array, ...]:
     """Of each system, and whether its solve was finite."""
     likelihood, measured = posterior.likelihood, posterior.likelihood.measured
-    flat, unravel = ravel_pytree(coordinates(laws))
+    flat, unravel = ravel_pytree(coordinates(laws or {}))
+    flat = flat.astype(theta.dtype)
 
     def predictions(theta: Array, flat: Array) -> Array:
+        if not laws:
+            return likelihood.predict(theta[None], posterior.context)[0]
         own = {name: law.with_weights(unravel(flat).get(name)) for name, law in laws.items()}
         context = {**posterior.context, **prepare(own, posterior.ranges)}
         return likelihood.predict(theta[None], context)[0]
@@ -97,7 +104,7 @@ def _of_chain(posterior: Posterior, theta: Array, laws: PyTree, log_sigma: Array
         return jax.jvp(lambda a: predictions(theta, a), (flat,), (direction,))[1]
 
     prediction, by_theta = jax.vmap(along_theta, out_axes=(None, 0))(jnp.eye(theta.shape[-1]))
-    by_law = jax.vmap(along_law)(jnp.eye(len(flat)))
+    by_law = jax.vmap(along_law)(jnp.eye(len(flat))) if len(flat) else by_theta[:0]
     jacobian = jnp.concatenate([by_theta, by_law])  # (direction, system, observation)
     sound = jnp.all(jnp.isfinite(jacobian), axis=(0, 2)) & jnp.all(jnp.isfinite(prediction), axis=-1)
     counted = sound[:, None] & measured.mask

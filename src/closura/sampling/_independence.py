@@ -19,11 +19,13 @@ from ..population import normal
 from ._accept import Randomness, decide
 from ._gauss_newton import coordinates, information
 from ._kernel import Kernel
-from ._posterior import Posterior, Target
+from ._posterior import Posterior, Target, system_log_density
 from ._preconditioner import cholesky
 from ._state import Chains, GroupKeys, Info, choose_fields, uniforms_by_group
 
 DEGREES = 8  # of freedom
+LEAST_ACCEPTANCE = 0.3  # below it a step of MALA is worth more
+MEMORY = 0.05
 
 
 class IndependenceTuning(NamedTuple):
@@ -32,6 +34,7 @@ class IndependenceTuning(NamedTuple):
     bound: Float[Array, "group system own top"]
     center: Float[Array, "group top"]
     theta: Float[Array, "group system parameter"]  # where the prior is expanded
+    acceptance: Float[Array, "group system"]  # lately, while tuning
 
 
 class Independence(Kernel):
@@ -42,6 +45,7 @@ class Independence(Kernel):
     name = "independence"
     moves = ("theta",)
     learning = False
+    replaces = "theta"
 
     def init(self, chains: Chains) -> IndependenceTuning:
         groups, _, systems, parameters = chains.theta.shape
@@ -49,7 +53,9 @@ class Independence(Kernel):
         shape = (groups, systems, own)
         eye = jnp.broadcast_to(jnp.eye(own), (*shape, own))
         zero = jnp.zeros((groups, systems, parameters))
-        return IndependenceTuning(eye, jnp.zeros(shape), jnp.zeros((*shape, top)), jnp.zeros((groups, top)), zero)
+        return IndependenceTuning(
+            eye, jnp.zeros(shape), jnp.zeros((*shape, top)), jnp.zeros((groups, top)), zero, jnp.ones(shape[:2])
+        )
 
     def step(
         self, keys: GroupKeys, chains: Chains, tuning: IndependenceTuning, posterior: Target
@@ -63,11 +69,18 @@ class Independence(Kernel):
         z, drawn = _times_transposed(lower, theta[..., own] - mean), normal(xi) / spread
         moved = chains._replace(theta=theta.at[..., own].set(mean + _solve_transposed(lower, drawn)))
         proposed = posterior.refresh(moved)
-        before, after = (self._log_density(posterior, state) for state in (chains, proposed))
+        before, after = (system_log_density(posterior, state) for state in (chains, proposed))
         log_ratio = after - before + _log_student(z) - _log_student(drawn)
         random = Randomness(xi, *map(jnp.log, tests))
         accept, info = decide(random, posterior, chains, proposed, log_ratio, jnp.isfinite(after))
         return choose_fields(accept, proposed, chains, ("theta", "cache")), info
+
+    def adapt(self, tuning: IndependenceTuning, info: Info, rate: Array | float) -> IndependenceTuning:
+        lately = jnp.mean(info.acceptance, axis=1) - tuning.acceptance
+        return tuning._replace(acceptance=tuning.acceptance + MEMORY * jnp.where(rate > 0, lately, 0.0))
+
+    def fails(self, tuning: IndependenceTuning) -> bool:
+        return bool(np.min(np.asarray(tuning.acceptance)) < LEAST_ACCEPTANCE)
 
     def tune(self, tuning: IndependenceTuning, draws: Chains, posterior: Target) -> IndependenceTuning:
         assert isinstance(posterior, Posterior), "information is asked of a likelihood"
@@ -81,7 +94,8 @@ class Independence(Kernel):
             inner = part.theta[:, own][:, :, own]
             mean = np.asarray(draws.theta[group], float).mean(axis=0)
             parts.append((inner, part.pull[:, own] - bound @ center, bound, center, mean))
-        return IndependenceTuning(*(jnp.asarray(np.stack(x), float) for x in zip(*parts)))
+        made = [jnp.asarray(np.stack(x), float) for x in zip(*parts)]
+        return IndependenceTuning._make([*made, tuning.acceptance])
 
     def _conditional(self, chains: Chains, tuning: IndependenceTuning, posterior: Target) -> tuple[Array, Array]:
         """The Cholesky factor of the precision of every system, and its mean."""
@@ -100,9 +114,6 @@ class Independence(Kernel):
         pull = pull + slope + jnp.einsum("gcop,gcsp->gcso", prior, there[..., own])
         lower = cholesky(precision)
         return lower, _solve_transposed(lower, _solve(lower, pull))
-
-    def _log_density(self, posterior: Target, chains: Chains) -> Float[Array, "group chain system"]:
-        return posterior.temperature * posterior.loglik_and_grad(chains)[0] + posterior.log_prior(chains)[0]
 
     def _own(self, parameters: int) -> np.ndarray:
         return np.flatnonzero(~np.array(self.shared or (False,) * parameters))

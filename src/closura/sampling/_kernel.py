@@ -26,6 +26,8 @@ class Kernel(eqx.Module):
       chains whose cache is that of their new positions.
     - `leap`: run in turn with other leaps, one before each kept draw, instead of in every iteration.
     - `learning`: run while laws are learned too; a kernel that moves laws is not.
+    - `gradients`: needs the gradient of the likelihood in the cache.
+    - `replaces`: the name of the kernel in whose place it runs once draws have settled, and hands back to if it fails.
 
     and the methods below; only `step` must be written.
     """
@@ -34,6 +36,8 @@ class Kernel(eqx.Module):
     moves: ClassVar[tuple[str, ...]]
     leap: ClassVar[bool] = False
     learning: ClassVar[bool] = True
+    gradients: ClassVar[bool] = False
+    replaces: ClassVar[str | None] = None
 
     def init(self, chains: Chains) -> Tuning:
         """Step sizes, preconditioners, whatever is adapted; () for nothing."""
@@ -50,6 +54,15 @@ class Kernel(eqx.Module):
     def tune(self, tuning: Tuning, draws: Chains, posterior: Target) -> Tuning:
         """Learn from many draws at once, with the chain axis over all of them; called between chunks of warm-up."""
         return tuning
+
+    def dispersed(self, keys: GroupKeys, chains: Chains, tuning: Tuning, posterior: Target) -> Chains:
+        """The chains, apart from each other in what only this kernel moves; called once, when sampling begins. The cache is
+        that of where chains were."""
+        return chains
+
+    def fails(self, tuning: Tuning) -> bool:
+        """Is it no use here, as far as warm-up could tell? Asked of kernels that run in the place of others."""
+        return False
 
     def frozen(self: K) -> K:
         """The same kernel for draws that are kept: nothing in it depends on where chains stand now."""

@@ -28,8 +28,9 @@ from ._state import Chains, GroupKeys, Info, choose_fields
 DEGREES = 8  # of freedom of the proposal
 TARGET = 0.35
 FREE = 0.98  # a direction of which the prior holds so much is drawn from it
-DRAWS_FOR_ONE, SHRINK = 10.0, 30.0  # dependent draws that count as one; how many of those the identity counts for
+DRAWS_FOR_ONE, SHRINK = 4.0, 30.0  # dependent draws that count as one; how many of those the identity counts for
 NARROWED = 0.7
+MEMORY = 0.02  # of the acceptance
 WIDTH = 8.0  # of the slice of log s^2
 SHORT, SHORTEST = 0.25, 4.0  # so many proposals are short, by factors down to exp(-4): they lead out of tails
 
@@ -47,9 +48,10 @@ class LawTuning(NamedTuple):
     stretch: Float[Array, "group r r"]
     unstretch: Float[Array, "group r r"]
     theta: Float[Array, "group system parameter r"]
-    mean: Float[Array, "group own r"]
-    others: Float[Array, "group other r"]
+    mean: Float[Array, "group own r"] | None  # where there is a population
+    others: Float[Array, "group other r"] | None  # where there are other laws
     log_reach: Float[Array, " group"]
+    acceptance: Float[Array, " group"]  # lately
 
     def standard(self, log_size: Float[Array, "group chain"]) -> tuple[Array, Array]:
         """Precision and mean of b under the Gauss-Newton posterior, given log s^2."""
@@ -84,9 +86,10 @@ class LawMove(Kernel):
         own = self.means
         eye = jnp.broadcast_to(jnp.eye(r), (groups, r, r))
         zero = jnp.zeros((groups, r))
-        theta, mean, other = (jnp.zeros((groups, *shape, r)) for shape in ((systems, parameters), (own,), (others,)))
+        theta = jnp.zeros((groups, systems, parameters, r))
+        mean, other = (jnp.zeros((groups, count, r)) if count else None for count in (own, others))
         none, free = jnp.zeros(groups), jnp.zeros((groups, r), bool)
-        return LawTuning(eye, eye, zero, none, zero, free, zero, eye, eye, theta, mean, other, none)
+        return LawTuning(eye, eye, zero, none, zero, free, zero, eye, eye, theta, mean, other, none, none)
 
     def step(self, keys: GroupKeys, chains: Chains, tuning: LawTuning, posterior: Target) -> tuple[Chains, Info]:
         assert isinstance(posterior, JointTarget), "a law moves under a joint density"
@@ -121,14 +124,16 @@ class LawMove(Kernel):
         # What pCN leaves invariant in z, and the volume da / dz.
         log_ratio = after - before + _log_student(z, free) - _log_student(new_z, free)
         log_ratio += _log_volume(new_precision) - _log_volume(precision)
-        finite = jnp.all(jnp.isfinite(posterior.loglik_and_grad(proposed)[0]), axis=-1)[..., None]
+        finite = jnp.all(jnp.isfinite(posterior.loglik(proposed)), axis=-1)[..., None]
         random = Randomness(xi, *(jnp.log(test)[..., None] for test in tests))
         accept, info = decide(random, posterior, chains, proposed, log_ratio[..., None], finite, _sum)
         return choose_fields(accept[..., 0], proposed, chains, ("theta", "phi", "law", "cache")), info
 
     def adapt(self, tuning: LawTuning, info: Info, rate: Array | float) -> LawTuning:
-        reach = tuning.log_reach + rate * (jnp.mean(info.acceptance, axis=(1, 2)) - TARGET)
-        return tuning._replace(log_reach=jnp.clip(reach, -6.0, 0.0))
+        accepted = jnp.mean(info.acceptance, axis=(1, 2))
+        reach = jnp.clip(tuning.log_reach + rate * (accepted - TARGET), -6.0, 0.0)
+        lately = tuning.acceptance + MEMORY * (accepted - tuning.acceptance)
+        return tuning._replace(log_reach=reach, acceptance=lately)
 
     def tune(self, tuning: LawTuning, draws: Chains, posterior: Target) -> LawTuning:
         """Take the constants from the Gauss-Newton information at some draws; center and covariance from all of them."""
@@ -147,7 +152,7 @@ class LawMove(Kernel):
             score = np.asarray(told.score[group], float)[moved]
             parts.append((*_whitened(left.law, score, a, sizes[self.law], frame), *left[1:]))
         made = [jnp.asarray(np.stack(x), bool if x[0].dtype == bool else float) for x in zip(*parts)]
-        return LawTuning._make([*made, tuning.log_reach])
+        return LawTuning._make([*(x if x.size else None for x in made), tuning.log_reach, tuning.acceptance])
 
     def dispersed(self, keys: GroupKeys, chains: Chains, tuning: LawTuning, posterior: Target) -> Chains:
         """Every chain with a law of its own from the Gauss-Newton posterior, somewhat narrowed; all else follows. The cache is
@@ -214,20 +219,23 @@ def sheared(
 ) -> Chains:
     """The chains with a law changed, theta, the population's mean and other laws following; sizes stay, and the cache is that of
     where chains were."""
-    changes, place, follow = {law: change}, 0, _times(tuning.others, change)
+    changes, place = {law: change}, 0
     for name, weights in coordinates(chains.law).items():
-        if name != law:
-            changes[name] = follow[..., place : place + weights.shape[-1]]
+        if name != law and tuning.others is not None:
+            changes[name] = _times(tuning.others[:, place : place + weights.shape[-1]], change)
             place += weights.shape[-1]
-    return moved_along(chains, changes, _shear(tuning.theta, change), _times(tuning.mean, change), population)
+    mean = None if tuning.mean is None else _times(tuning.mean, change)
+    return moved_along(chains, changes, _shear(tuning.theta, change), mean, population)
 
 
-def moved_along(chains: Chains, changes: dict[str, Array], theta: Array, mean: Array, population: Population) -> Chains:
+def moved_along(
+    chains: Chains, changes: dict[str, Array], theta: Array, mean: Array | None, population: Population
+) -> Chains:
     """The chains with laws, theta and the population's mean changed by so much."""
     theta = chains.theta + theta
     if population.shared is not None:  # the same in all systems to the last digit
         theta = jnp.where(np.array(population.shared), theta[..., :1, :], theta)
-    phi = population.with_mean_moved(chains.phi, mean) if mean.shape[-1] else chains.phi
+    phi = chains.phi if mean is None else population.with_mean_moved(chains.phi, mean)
     laws = {name: law.with_weights(law.weights + changes[name]) for name, law in chains.law.items() if name in changes}
     return chains._replace(theta=theta, phi=phi, law=chains.law | laws)
 
@@ -237,7 +245,7 @@ def _shear(theta: Float[Array, "group system parameter r"], change: Float[Array,
 
 
 def _log_density(posterior: JointTarget, chains: Chains) -> Float[Array, "group chain"]:
-    loglik = posterior.temperature * posterior.loglik_and_grad(chains)[0]
+    loglik = posterior.temperature * posterior.loglik(chains)
     return posterior.log_joint(chains, loglik)
 
 

@@ -52,6 +52,8 @@ class Mala(Kernel):
     metropolis: bool = eqx.field(static=True, default=True)
     shrink: bool = eqx.field(static=True, default=True)
 
+    gradients = True
+
     @property
     def name(self) -> str:  # type: ignore[override]
         return self.blocks.name

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Array
 
 from ..population import normal
-from ._accept import Bid, bid, decide, highest_bid, is_finite, randomness
+from ._accept import Bid, bid, decide, highest_bid, randomness
 from ._kernel import Kernel, Tuning
 from ._posterior import Target
 from ._state import Chains, GroupKeys, Info, choose_fields, per_group, uniforms_by_group
@@ -38,13 +38,13 @@ class MultiTry(Kernel):
                 fresh["theta"] = jnp.where(np.array(self.shared), chains.theta, fresh["theta"])
             return fresh, bid(posterior.temperature * posterior.loglik_at(chains._replace(**fresh)), tie)
 
-        here = bid(posterior.temperature * posterior.loglik_and_grad(chains)[0], jnp.exp(own.log_uniform))
+        here = bid(posterior.temperature * posterior.loglik(chains), jnp.exp(own.log_uniform))
         moved = jax.eval_shape(members, chains.phi, chains.theta, here)
         start = {field: getattr(chains, field) for field in moved}
         fields = highest_bid((start, here), fresh_members, self.tries)
         chosen = posterior.refresh(chains._replace(**fields))
-        value, gradient = posterior.loglik_and_grad(chosen)
+        value = posterior.loglik(chosen)
         # The choice was the first stage: what is left to decide is whether it can be evaluated, and the second.
         certain = own._replace(log_uniform=jnp.full_like(value, -jnp.inf))
-        accept, info = decide(certain, posterior, chains, chosen, jnp.zeros_like(value), is_finite(value, gradient))
+        accept, info = decide(certain, posterior, chains, chosen, jnp.zeros_like(value), jnp.isfinite(value))
         return choose_fields(accept, chosen, chains, (*fields, "cache")), info

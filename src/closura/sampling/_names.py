@@ -6,6 +6,7 @@ figures because a run asks while it samples whether its draws suffice.
 """
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -33,6 +34,8 @@ KINDS = {
     "covariate_effect": Kind(("effect",), "shift of {effect} in the population", "shifts by covariates"),
     "correlation": Kind(("pair",), "correlation of {pair} in the population", "correlations"),
     "log_sigma": Kind(("quantity",), "log sigma of {quantity}", "log size of the noise"),
+    "law": Kind(("law_point",), "{law_point}", "law at some inputs"),
+    "log_size": Kind(("law_name",), "log size of law {law_name} before data", "log size of laws"),
 }
 
 
@@ -43,12 +46,14 @@ def named_draws(
     parameters: Parameters,
     systems: Sequence[str],
     effects: Sequence[tuple[str, str]] = (),
+    laws: Mapping[str, Mapping[str, np.ndarray]] = MappingProxyType({}),
 ) -> xr.Dataset:
     """Draws (chain, draw, ...) of every scalar, unconstrained, under the names of `KINDS`.
 
     - `theta`: (chain, draw, system, parameter); `phi`: of all parameters, or () without a population.
     - `log_sigma`: by quantity, those that are inferred, (chain, draw) each.
     - `effects`: which parameter is shifted by which covariate, in the order of `phi`.
+    - `laws`: of sampled laws, "law" (by what is read of an input, as in "f(1.5)") and "log_size" (by law).
 
     Coordinates are names; where people read another one ("log k" for k), it is the coordinate `<dim>_label`.
     """
@@ -76,6 +81,9 @@ def named_draws(
     if log_sigma:
         values["log_sigma"] = np.stack(list(log_sigma.values()), axis=-1)
         coords["quantity"] = list(log_sigma)
+    for name, scalars in laws.items():
+        values[name] = np.stack(list(scalars.values()), axis=-1)
+        coords[KINDS[name].dims[0]] = list(scalars)
     variables = {
         name: ((*DRAWS, *KINDS[name].dims), array, {"words": KINDS[name].words, "title": KINDS[name].title})
         for name, array in values.items()

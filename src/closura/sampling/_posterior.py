@@ -32,11 +32,15 @@ class Target(Protocol):
     delayed_acceptance: bool
 
     def refresh(self, chains: Chains) -> Chains:
-        """Evaluate the likelihood (value and gradient) where the chains stand, into their cache."""
+        """Evaluate the likelihood where the chains stand, into their cache: its value, and its gradient if kernels need one."""
+        ...
+
+    def loglik(self, chains: Chains) -> Value:
+        """Log-likelihood, from the cache."""
         ...
 
     def loglik_and_grad(self, chains: Chains) -> tuple[Value, Gradient]:
-        """Log-likelihood and its gradient in theta, from the cache."""
+        """Log-likelihood and its gradient in theta, from the cache; asked where a kernel of the sweep needs gradients."""
         ...
 
     def exact_loglik(self, chains: Chains) -> Value:
@@ -50,6 +54,11 @@ class Target(Protocol):
     def log_prior(self, chains: Chains) -> tuple[Value, Gradient]:
         """log p(theta | phi) and its gradient in theta."""
         ...
+
+
+def system_log_density(posterior: Target, chains: Chains) -> Value:
+    """Tempered log density of every system given all else, from the cache."""
+    return posterior.temperature * posterior.loglik(chains) + posterior.log_prior(chains)[0]
 
 
 @runtime_checkable
@@ -71,6 +80,7 @@ class Posterior(eqx.Module):
     - `law_axes`: laws that are not shared belong to a chain (1), or to a system of a chain (2).
     - `ranges` are what tables of laws cover, for laws that chains hold for themselves.
     - `population` is p(theta | phi) p(phi); `noise` the prior of the size of the noise, None where that is known.
+    - `gradients`: the cache holds gradients too; without them an evaluation costs a fraction.
     - `delayed_acceptance`: what passes under `likelihood` must pass again by how much `exact` differs (Christen and Fox
       2005), so that chains are those of the exact posterior.
     """
@@ -85,13 +95,20 @@ class Posterior(eqx.Module):
     temperature: Float[Array, ""] | float = 1.0
     delayed_acceptance: bool = eqx.field(static=True, default=False)
     law_axes: int = eqx.field(static=True, default=1)
+    gradients: bool = eqx.field(static=True, default=True)
 
     def refresh(self, chains: Chains) -> Chains:
-        stats = self._over_chains(self.likelihood.evaluate, self.context, chains)
+        evaluate = self.likelihood.evaluate if self.gradients else self.likelihood.values
+        stats = self._over_chains(evaluate, self.context, chains)
         exact = chains.cache.exact  # not looked at where nothing is corrected
         if self.delayed_acceptance:
             exact = self._over_chains(self.exact.values, self.exact_context, chains)
         return chains._replace(cache=Cache(stats, exact))
+
+    def loglik(self, chains: Chains) -> Value:
+        if self.gradients:
+            return self.loglik_and_grad(chains)[0]
+        return jax.vmap(self.likelihood.loglik)(chains.cache.stats, chains.log_sigma)
 
     def loglik_and_grad(self, chains: Chains) -> tuple[Value, Gradient]:
         return jax.vmap(self.likelihood.loglik_and_grad)(chains.cache.stats, chains.log_sigma)

@@ -39,7 +39,7 @@ class Resample(Kernel):
     def step(self, keys: GroupKeys, chains: Chains, tuning: Annealing, posterior: Target) -> tuple[Chains, Annealing]:
         before, population = tuning.temperature[0], posterior.population
         assert isinstance(population, Empirical), "systems are independent given stored draws alone"
-        loglik = posterior.loglik_and_grad(chains)[0]
+        loglik = posterior.loglik(chains)
         earlier = population.annealed(tuning.prior_weight[0])
         log_prior = jax.vmap(jax.vmap(earlier.log_prior))(chains.theta, chains.phi)[0]
         gain = (posterior.temperature - before) * loglik + posterior.log_prior(chains)[0] - log_prior

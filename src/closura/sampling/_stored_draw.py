@@ -30,7 +30,7 @@ class StoredDraw(Kernel):
         given = jax.vmap(jax.vmap(population.given))
 
         def weight(state: Chains) -> Array:
-            loglik = posterior.loglik_at(state) if chains.law else posterior.loglik_and_grad(state)[0]
+            loglik = posterior.loglik_at(state) if chains.law else posterior.loglik(state)
             return posterior.temperature * loglik + posterior.log_prior(state)[0]
 
         def stored(number: Array) -> Bid:

@@ -6,6 +6,7 @@ matplotlib takes a while to load; a fit does not wait for it.
 from pathlib import Path
 
 from ._view import (
+    BandView as BandView,
     ClosureView as ClosureView,
     Forecast as Forecast,
     ResidualView as ResidualView,

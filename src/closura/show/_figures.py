@@ -19,7 +19,7 @@ from ._fields import draw_fields
 from ._view import ClosureView, ResidualView, View, counted, evenly, label, normal_density
 
 BLUE, ORANGE, BLACK, GREY, GREEN = "#0065A8", "#E8760C", "#111111", "#E6E6E6", "#00A36C"
-RED, BAND = "#B3001B", "#D9D9D9"
+RED, BAND, PRIOR = "#B3001B", "#D9D9D9", "#B8860B"
 GROUPS = (BLUE, "#C65F9C", "#009E73", "#56B4E9", "#7A5195", "#8C8C3A", "#3F3F3F", "#A0522D")
 STYLE: Any = {
     **dict.fromkeys(("text.usetex", "axes.spines.top", "axes.spines.right", "legend.frameon"), False),
@@ -121,13 +121,14 @@ def checks(view: View) -> Figure:
     return figure
 
 
-@_shows("The shared law. Where it is grey no system went: the law is extrapolated there.")
+@_shows("The shared law. Where it is grey data do not support it: it is extrapolated there.")
 def closure(view: View) -> Figure:
     """Each closure, above the density of the inputs that the systems visited."""
     if not view.closures:
         return _figure(1.2, "This problem has no closure.")
     columns = 2 if len(view.closures) > 1 and all(len(one.inputs) == 1 for one in view.closures) else 1
-    heights = [4.4 if len(one.inputs) <= 2 else 0.6 for one in view.closures[::columns]]
+    shown = [view.closures[i : i + columns] for i in range(0, len(view.closures), columns)]
+    heights = [max(_closure_height(one) for one in row) for row in shown]
     figure = _figure(sum(heights) + 0.3, "Shared law, and where the data were")
     cells = figure.subfigures(len(heights), columns, squeeze=False, height_ratios=heights)
     for cell, one in zip(cells.flat, view.closures):
@@ -258,24 +259,54 @@ def _residual_quantiles(axes: Axes, view: ResidualView) -> None:
     axes.set(xlabel="quantile expected (95 % band grey)", ylabel="quantile of residuals")
 
 
+def _closure_height(one: ClosureView) -> float:
+    if len(one.inputs) > 2:
+        return 0.6
+    return 4.4 if one.band is None or len(one.inputs) == 2 else 6.0
+
+
 def _closure_line(cell: SubFigure, one: ClosureView) -> None:
+    """The law with its band above where the data were; between them its slope, where there is a band of it."""
     order = np.argsort(one.grid[:, 0])
-    x, value = one.grid[order, 0], one.value[order]
-    low, high = one.support or (x[0], x[-1])
-    inside = (x >= low) & (x <= high)
-    above, below = cell.subplots(2, 1, sharex=True, height_ratios=[5, 1])
-    for start, stop in ((x[0], min(low, x[-1])), (max(high, x[0]), x[-1])):
-        for axes in (above, below) if stop > start else ():
-            axes.axvspan(start, stop, color=GREY, linewidth=0, zorder=0, label="no data here")
-    name, kind = label(one.name), "given" if one.known else "learned"
+    x, value, band = one.grid[order, 0], one.value[order], one.band
+    panels = cell.subplots(
+        2 if band is None else 3, 1, sharex=True, height_ratios=[5, 1] if band is None else [5, 2, 1]
+    )
+    above, below = panels[0], panels[-1]
+    for start, stop in one.undecided:
+        for axes in panels:
+            axes.axvspan(start, stop, color=GREY, linewidth=0, zorder=0, label=one.undecided_label)
+    name, argument = label(one.name), label(one.inputs[0])
+    if band is not None:
+        _band(above, x, band.low[order], band.high[order], "95 % band")
+        if band.prior is not None:
+            low, high = (side[order] for side in band.prior)
+            above.fill_between(
+                x, low, high, facecolor=(PRIOR, 0.13), edgecolor=PRIOR, linestyle=":", label="prior, 95 % band"
+            )
+        _slope(panels[1], one, order)
     above.plot(x, value, color=BLUE, alpha=0.45, linewidth=1.2)
-    above.plot(x, np.where(inside, value, np.nan), color=BLUE, linewidth=2.2, label=f"{kind} {name}")
+    above.plot(x, np.where(one.inside[order], value, np.nan), color=BLUE, linewidth=2.2, label=one.value_label(name))
     if one.truth is not None:
         above.plot(x, one.truth[order], **TRUTH)
-    above.set(ylabel=f"{name}({label(one.inputs[0])})", ylim=one.limits())
+    above.set(ylabel=f"{name}({argument})", ylim=one.limits())
     below.fill_between(x, 0, one.density[order], color=ORANGE, alpha=0.75, linewidth=0)
-    below.set(yticks=[], ylim=(0, None), xlim=(x[0], x[-1]), xlabel=label(one.inputs[0]), ylabel="data")
-    _legend(above, [above])
+    below.set(yticks=[], ylim=(0, None), xlim=(x[0], x[-1]), xlabel=argument, ylabel="data")
+    _legend(above, [above], frameon=band is not None, edgecolor="none", framealpha=0.85)
+
+
+def _slope(axes: Axes, one: ClosureView, order: np.ndarray) -> None:
+    band, x = one.band, one.grid[order, 0]
+    assert band is not None
+    _band(axes, x, band.slope_low[order], band.slope_high[order], "95 % band")
+    axes.plot(x, band.slope[order], color=BLUE, linewidth=1.6)
+    if one.truth is not None:
+        axes.plot(x, one.true_slope()[order], **TRUTH)
+    axes.set(ylabel="its slope", ylim=one.slope_limits())
+
+
+def _band(axes: Axes, x: np.ndarray, low: np.ndarray, high: np.ndarray, said: str) -> None:
+    axes.fill_between(x, low, high, color=BLUE, alpha=0.22, linewidth=0, label=said)
 
 
 def _closure_surface(cell: SubFigure, one: ClosureView) -> None:

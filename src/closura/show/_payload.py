@@ -11,14 +11,15 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from ._figures import BLACK, BLUE, GREEN, GREY, GROUPS, ORANGE
-from ._view import ClosureView, View, evenly, normal_density
+from ._figures import BLACK, BLUE, GREEN, GREY, GROUPS, ORANGE, PRIOR
+from ._view import BandView, ClosureView, View, evenly, normal_density
 
 MISSING = 65535
 ROOM = 2_500_000  # bytes that draws, or fits, of all systems together may take
 DRAWS, CURVE, SIDE = (40, 200), (60, 400), (16, 64)  # least and most: draws of a chain, points of a curve, of a side
 HISTORY = 600
 COLOURS = {"fit": BLUE, "data": ORANGE, "truth": BLACK, "quiet": GREY, "surrogate": GREEN, "chosen": "#C65F9C"}
+COLOURS |= {"prior": PRIOR}
 COURSE = {
     "loglik": "log-likelihood",
     "acceptance": "share of moves accepted",
@@ -148,8 +149,10 @@ def _law(one: ClosureView) -> Json:
             "value": pack(one.value[order]),
             "truth": None if one.truth is None else pack(one.truth[order]),
             "density": pack(one.density[order]),
-            "support": _finite(one.support),
+            "line": one.value_label(one.name),
+            "undecided": {"name": one.undecided_label, "spans": one.undecided},
             "limits": _finite(one.limits()),
+            "band": None if one.band is None else _band(one, one.band, order),
         }
     lines = _law_lines(one)
     if lines is None:
@@ -162,6 +165,18 @@ def _law(one: ClosureView) -> Json:
         "value": pack(one.value[order]),
         "truth": None if one.truth is None else pack(one.truth[order]),
         "visited": None if level is None else (one.density[order] >= level).astype(int).tolist(),
+    }
+
+
+def _band(one: ClosureView, band: BandView, order: np.ndarray) -> Json:
+    """How sure a law is: its 95 % band, that of its prior, its slope (mean, band, truth), and single draws."""
+    slopes = [band.slope, band.slope_low, band.slope_high, *([] if one.truth is None else [one.true_slope()])]
+    return {
+        "ends": [pack(side[order]) for side in (band.low, band.high)],
+        "prior": None if band.prior is None else [pack(side[order]) for side in band.prior],
+        "slopes": [pack(part[order]) for part in slopes],
+        "slope_limits": _finite(one.slope_limits()),
+        "draws": pack(band.draws[:, order]),
     }
 
 

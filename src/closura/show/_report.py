@@ -28,6 +28,10 @@ KEY_FIGURES = {
     "ess_tail_min": ("Effective draws in the tails, worst", "The same for the ends of the intervals."),
     "residual_chi_square": ("Misfit", "Mean squared residual in units of the noise; about 1 is right."),
     "coverage_2sd": ("Coverage", "Share of true parameters within ± 2 standard deviations; 0.95 is right."),
+    "law_coverage": (
+        "Coverage of the law",
+        "Share of where systems went in which the law's 95 % band holds the truth.",
+    ),
     "theta_mse": ("Parameter error", "Mean square distance of estimates and truth, unconstrained scale."),
     "closure_mse": ("Law error", "Mean square distance of learned and true law on its stated range."),
     "closure_mse_visited": ("Law error where data were", "The same, weighted by where the systems went."),

@@ -8,14 +8,37 @@ import pandas as pd
 
 
 @dataclass(frozen=True, eq=False)
+class BandView:
+    """How sure a law is, on the grid of its view; (n,) each.
+
+    - `sd`, `low`, `high`: posterior standard deviation, and the ends of the pointwise 95 % band.
+    - `slope`, `slope_low`, `slope_high`: the law's derivative in its first input, mean and 95 % band.
+    - `draws`: (draw, n), some draws of the posterior.
+    - `prior_sd`, `prior` (ends of the 95 % band): before data; None where the law has no prior over functions.
+    """
+
+    sd: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    slope: np.ndarray
+    slope_low: np.ndarray
+    slope_high: np.ndarray
+    draws: np.ndarray
+    prior_sd: np.ndarray | None = None
+    prior: tuple[np.ndarray, np.ndarray] | None = None
+
+
+@dataclass(frozen=True, eq=False)
 class ClosureView:
     """One closure f, evaluated on a grid of its inputs, with where the systems went.
 
     - `grid`: (n, inputs), the points where f is shown; `value`: (n,), f there.
     - `density`: (n,), density of the visited inputs (integrates to about 1).
-    - `support`: central 99 % interval of the visited inputs; for one input, otherwise None.
+    - `support`: the interval in which data supported f, for one input, otherwise None; `gaps`: where in it they did not.
     - `truth`: (n,), the true f where it is known.
     - `known`: f was given (an oracle run), not learned.
+    - `supported`: (n,), did data support f there?
+    - `band`: how sure f is; None where it is a single function.
     """
 
     name: str
@@ -26,12 +49,58 @@ class ClosureView:
     support: tuple[float, float] | None
     truth: np.ndarray | None
     known: bool = False
+    supported: np.ndarray | None = None
+    gaps: tuple[tuple[float, float], ...] = ()
+    band: BandView | None = None
+
+    @property
+    def inside(self) -> np.ndarray:
+        """(n,): does a point lie where data supported f? Of one input."""
+        x = self.grid[:, 0]
+        low, high = self.support or (-np.inf, np.inf)
+        held = [(x > start) & (x < stop) for start, stop in self.gaps]
+        return (x >= low) & (x <= high) & ~np.any([np.zeros(len(x), bool), *held], axis=0)
+
+    @property
+    def undecided(self) -> list[tuple[float, float]]:
+        """The stretches of the grid where data did not support f. Of one input."""
+        first, last = self.grid[:, 0].min(), self.grid[:, 0].max()
+        low, high = self.support or (first, last)
+        clipped = [(max(a, first), min(b, last)) for a, b in ((first, low), *self.gaps, (high, last))]
+        return [(float(start), float(stop)) for start, stop in clipped if stop > start]
+
+    @property
+    def undecided_label(self) -> str:
+        return "no data here" if self.band is None else "not decided by data"
+
+    def value_label(self, name: str) -> str:
+        """What the line is, of a law that is called so."""
+        return f"given {name}" if self.known else f"learned {name}" if self.band is None else f"{name}, posterior mean"
 
     def limits(self) -> tuple[float, float] | None:
-        """Limits that show f where there are data; extrapolation gets at most as much room again."""
-        low, high = self.support or (-np.inf, np.inf)
-        inside = (self.grid[:, 0] >= low) & (self.grid[:, 0] <= high)
-        curves = np.stack([self.value, self.value if self.truth is None else self.truth])
+        """Limits that show f, and its band, where there are data; extrapolation gets at most as much room again."""
+        curves = [self.value if part is None else part for part in (self.value, self.truth)]
+        curves += [] if self.band is None else [self.band.low, self.band.high]
+        return self._around(np.stack(curves))
+
+    def slope_limits(self) -> tuple[float, float] | None:
+        """The same for the law's derivative."""
+        band = self.band
+        if band is None:
+            return None
+        true = [] if self.truth is None else [self.true_slope()]
+        return self._around(np.stack([band.slope, band.slope_low, band.slope_high, *true]))
+
+    def true_slope(self) -> np.ndarray:
+        """(n,): the derivative of the true law, where that is known. Of one input."""
+        assert self.truth is not None
+        order = np.argsort(self.grid[:, 0])
+        slope = np.empty(len(order))
+        slope[order] = np.gradient(self.truth[order], self.grid[order, 0])
+        return slope
+
+    def _around(self, curves: np.ndarray) -> tuple[float, float] | None:
+        inside = self.inside if self.inside.any() else np.ones(len(self.grid), bool)
         seen, every = (part[np.isfinite(part)] for part in (curves[:, inside], curves))
         if not seen.size or np.ptp(every) == 0:
             return None

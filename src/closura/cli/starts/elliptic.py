@@ -30,6 +30,6 @@ problem = cl.Elliptic(
     # 4. What differs between systems, and what you believe of a typical one before data. A plain number is known.
     parameters={"k": cl.LogNormal(0.0, 0.5), "slope": cl.Normal(0.0, 1.0)},
     # 5. Noise: sigma=0.1 if you know it; without it, it is inferred.
-    # 6. The law. What you know of it helps: cl.MLP(odd=True), positive, increasing, zero_at_origin.
-    closure=cl.MLP(zero_at_origin=True),
+    # 6. The law. What you know of it helps: cl.Law(odd=True), positive, increasing, zero_at_origin.
+    closure=cl.Law(zero_at_origin=True),
 )

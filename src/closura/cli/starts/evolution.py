@@ -29,6 +29,6 @@ problem = cl.Evolution(
     cells=40,
     snapshots=40,
     # 5. Noise: sigma=0.1 if you know it; without it, it is inferred.
-    # 6. The law. What you know of it helps: cl.MLP(odd=True), positive, increasing, zero_at_origin.
-    closure=cl.MLP(zero_at_origin=True),
+    # 6. The law. What you know of it helps: cl.Law(odd=True), positive, increasing, zero_at_origin.
+    closure=cl.Law(zero_at_origin=True),
 )

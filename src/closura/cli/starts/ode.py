@@ -35,6 +35,6 @@ problem = cl.ODE(
     observed="u",
     # 5. Noise: sigma=0.1 if you know it; without it, it is inferred. noise="lognormal" if it grows with what is measured,
     #    noise="student" if there are outliers.
-    # 6. The law. What you know of it helps: cl.MLP(odd=True), positive, increasing, dissipative, zero_at_origin.
-    closure=cl.MLP(),
+    # 6. The law. What you know of it helps: cl.Law(odd=True), positive, increasing, dissipative, zero_at_origin.
+    closure=cl.Law(),
 )

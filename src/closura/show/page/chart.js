@@ -131,12 +131,19 @@ const LAYERS = {
     reach: (l) => [ends(l.x), ends(l.low, l.high)],
     draw(l, at) {
       const edge = l.x.length === 1 ? { stroke: l.colour, "stroke-width": 6, "stroke-opacity": 0.25 } : {};
+      if (l.dash) Object.assign(edge, { stroke: l.colour, "stroke-dasharray": l.dash });
       return [shape("path", { d: ribbon(l, at), fill: l.colour, "fill-opacity": l.opacity ?? 0.22, ...edge })];
     },
     tell(l, x, y, at) {
       const i = nearest(l.x, x);
       return l.say?.(i) ?? `${number(l.low[i], at.height)} to ${number(l.high[i], at.height)}`;
     },
+  },
+  threads: { // many lines, there while the pointer is over the plot
+    reach: (l) => [ends(l.x), []],
+    draw: (l, at) => [shape("g", { class: "threads", fill: "none", stroke: l.colour, "stroke-width": 0.8 },
+      l.lines.map((y) => shape("path", { d: path(l.x, y, at) })))],
+    tell: () => null,
   },
   dots: {
     reach: (l) => [ends(l.x), ends(l.y, l.low ?? [], l.high ?? [])],
@@ -307,7 +314,7 @@ function hover(host, svg, tip, spec, at) {
     const box = svg.getBoundingClientRect(), ratio = svg.viewBox.baseVal.width / box.width;
     return [(event.clientX - box.left) * ratio, (event.clientY - box.top) * ratio];
   };
-  const away = () => { tip.hidden = true; guide.removeAttribute("d"); };
+  const away = () => { tip.hidden = true; guide.removeAttribute("d"); svg.classList.remove("over"); };
   const show = (event) => {
     const [px, py] = place(event), [x, y] = at.back(px, py);
     if (px < at.left - 4 || px > at.right + 4 || py < at.top - 8 || py > at.bottom + 8) return away();
@@ -319,6 +326,7 @@ function hover(host, svg, tip, spec, at) {
     if (!head.length && !lines.length) return away();
     tip.replaceChildren(...head, ...lines);
     tip.hidden = false;
+    svg.classList.add("over");
     if (head.length) guide.setAttribute("d", `M${px} ${at.top}V${at.bottom}`);
     const room = host.clientWidth, wide = tip.offsetWidth, left = px > room / 2 ? px - wide - 14 : px + 14;
     tip.style.left = `${Math.max(0, Math.min(room - wide, left))}px`;

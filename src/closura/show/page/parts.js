@@ -93,31 +93,52 @@ function lawPart() {
   const drawn = D.laws.filter((law) => law.value), others = D.laws.filter((law) => !law.value);
   const cells = drawn.flatMap((law) => law.x ? [curveLaw(law)] : surfaceLaw(law));
   const caption = sentences(
-    cells.length > 0 && "Where it is grey or paler no system went: the law is extrapolated there.",
+    cells.length > 0 && "Where it is grey or paler data do not support the law: it is extrapolated there.",
+    drawn.some((law) => law.band) && "Under the pointer single draws of the posterior appear.",
     ...others.map((law) => `${law.name}, of ${law.inputs.length} inputs, is not drawn here.`));
   return { cells, caption, columns: cells.length > 1 ? "pair" : "" };
 }
 
 function curveLaw(law) {
-  const [x, value, density] = [law.x, law.value, law.density].map(unpack), [first, last] = ends(x);
-  const [low, high] = law.support ?? [first, last];
-  const empty = [[first, Math.min(low, last)], [Math.max(high, first), last]].filter(([from, to]) => to > from)
-    .map(([from, to]) => ({ kind: "span", from, to, colour: "#ececec", name: "no data here" }));
-  const inside = value.map((v, i) => x[i] >= low && x[i] <= high ? v : NaN), kind = law.known ? "given" : "learned";
+  const [x, value, density] = [law.x, law.value, law.density].map(unpack), { name, spans } = law.undecided;
+  const empty = spans.map(([from, to]) => ({ kind: "span", from, to, colour: "#ececec", name }));
+  const inside = value.map((v, i) => spans.some(([from, to]) => x[i] > from && x[i] < to) ? NaN : v);
+  const say = (i, at) => number(value[i], at.height); // also where it is extrapolated
   const curves = [
+    ...(law.band ? bandLayers(law.band, x) : []),
     { kind: "line", x, y: value, colour: colours.fit, opacity: 0.45, width: 1.3 },
-    { kind: "line", x, y: inside, colour: colours.fit, width: 2.4, name: `${kind} ${law.name}` },
+    { kind: "line", x, y: inside, colour: colours.fit, width: 2.4, name: law.line, say },
     law.truth && truthLine(x, unpack(law.truth)),
   ].filter(Boolean);
-  curves[1].say = (i, at) => number(value[i], at.height); // also where it is extrapolated
   const visits = { kind: "band", x, low: density.map(() => 0), high: density, colour: colours.data, opacity: 0.75,
     name: "density of the data", say: (i) => number(density[i]) };
   return [
     { said: `law ${law.name}`, x: { name: law.inputs[0], bare: true }, height: 300, layers: [...empty, ...curves],
       y: { name: `${law.name}(${law.inputs[0]})`, ends: law.limits } },
+    ...(law.band ? [slopePlot(law, x, empty)] : []),
     { said: `where the data were, for ${law.name}`, x: { name: law.inputs[0] }, height: 110, layers: [...empty, visits],
       y: { name: "data", blank: true, ends: [0, ends(density)[1] || 1] } },
   ];
+}
+
+function bandLayers({ ends, prior, draws }, x) {
+  const [low, high] = ends.map(unpack), before = prior?.map(unpack);
+  return [
+    before && { kind: "band", x, low: before[0], high: before[1], colour: colours.prior, opacity: 0.13, dash: "2 3",
+      name: "prior, 95 % band" },
+    { kind: "band", x, low, high, colour: colours.fit, name: "95 % band" },
+    { kind: "threads", x, lines: rows(draws), colour: colours.fit },
+  ].filter(Boolean);
+}
+
+function slopePlot(law, x, empty) {
+  const [slope, low, high, truth] = law.band.slopes.map(unpack);
+  const layers = [...empty,
+    { kind: "band", x, low, high, colour: colours.fit, name: "95 % band", legend: null },
+    { kind: "line", x, y: slope, colour: colours.fit, name: "slope, posterior mean", legend: null },
+    truth && { ...truthLine(x, truth), legend: null }].filter(Boolean);
+  return { said: `slope of ${law.name}`, x: { name: law.inputs[0], bare: true }, height: 150, layers,
+    y: { name: `slope of ${law.name}`, ends: law.band.slope_limits } };
 }
 
 function surfaceLaw(law) {
