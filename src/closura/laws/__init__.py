@@ -16,7 +16,7 @@ from ._base import (
     over_draws as over_draws,
     prepare as prepare,
 )
-from ._basis import Frame as Frame
+from ._basis import Frame as CurveFrame
 from ._fitted import (
     FittedLaw as FittedLaw,
     Support as Support,
@@ -27,8 +27,11 @@ from ._fitted import (
 )
 from ._known import Known as Known, KnownLaw as KnownLaw
 from ._mlp import MLP as MLP, NetworkLaw as NetworkLaw
+from ._plane import PlaneFrame as PlaneFrame
 from ._resolution import unresolved as unresolved
 from ._smooth import Law as Law, SmoothLaw as SmoothLaw
 from ._stored import StoredLaw as StoredLaw
 from ._structure import Structure as Structure
 from .export import export_law as export_law
+
+Frame = CurveFrame | PlaneFrame  # what sampled laws are prepared with

@@ -23,9 +23,11 @@ from jaxtyping import Array, Float, Int
 from ._base import Scaling
 from ._table import Axis
 
+ORDER = 3  # the derivative of a law that is white noise before data
 SMOOTH_INTERPOLANT = 1e-6  # what a polynomial costs against curvature, where an offset goes through given points
 A = TypeVar("A", Array, np.ndarray)
 Values = Callable[[np.ndarray], np.ndarray]  # of g at places z, (place, coordinate)
+NEAR = 1e-3  # of a cell
 LEGENDRE = np.polynomial.legendre.leggauss(3)  # exact for the polynomials below, of degree four at most
 
 
@@ -74,6 +76,26 @@ class Frame(NamedTuple):
         inverse = jnp.exp(-log_size)[..., None]
         precision = self.rigid + self.flexible * inverse
         return precision, -(self.pull_rigid + self.pull_flexible * inverse) / precision
+
+    @property
+    def inner(self) -> Float[np.ndarray, "node coordinate"]:
+        """Values of g at the nodes where most calls are."""
+        away = np.asarray(self.places, float) - float(self.scaling.center[0])
+        return np.asarray(self.nodes[:, 0], float)[np.abs(away) <= float(self.scaling.scale[0])]
+
+    def matched(self, old: "Frame", a: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Values in every cell: of coordinates here, of g with coordinates `a` there, and what of these is left to coordinates
+        here."""
+        x = np.asarray(self.axis.points(), float)
+        # Next to both ends, so that each side of a sharp place is met, and in the middle.
+        points = np.sort(np.concatenate([x[:-1] + w * np.diff(x) for w in (NEAR, 0.5, 1 - NEAR)]))
+        value = old._told(old.nodes, points) @ a + old._told(old.offset[..., None], points)[:, 0]
+        return self._told(self.nodes, points), value, value - self._told(self.offset[..., None], points)[:, 0]
+
+    def _told(self, nodes: Array, points: np.ndarray) -> np.ndarray:
+        """(point, coordinate): values between nodes, from rows like `nodes`."""
+        x = np.asarray(self.axis.points(), float)
+        return between(points, x, *ends(np.asarray(nodes, float), len(x), int(self.middle)))
 
     def with_levels(self, count: int) -> "Frame":
         """The same with so many wide coordinates in front, which are not g's."""

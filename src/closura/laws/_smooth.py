@@ -9,7 +9,7 @@ further, a longer table has other coordinates of the same prior.
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar
 
 import equinox as eqx
@@ -22,19 +22,19 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from ..parameters import Parameter, Prior
 from ._base import AbstractLaw, LawError, LawSpec, Range, Scaling, SolverLaw
-from ._basis import Frame, Functions, Smooth, between, ends, make_frame
+from ._basis import ORDER, Frame, Functions, Smooth, make_frame
 from ._beside import Beside, Form, Step
 from ._cells import cubics, integrated
 from ._combinations import STATED, check_contradictions, check_place
 from ._continuation import longer
 from ._form import KnownForm, Stated
 from ._mlp import MLP
+from ._plane import Plane, PlaneFrame, check_two, stated_unit
 from ._stationary import AMPLITUDE, PLACES, Stationary
 from ._structure import FLAGS, Structure
-from ._table import Axis, Curve, TabulatedLaw
+from ._table import Curve, TabulatedLaw, axis_about
 
 NODES = 33
-ORDER = 3
 # Standard deviations of value, gradient and curvature at the reference, in units of the law and of its input; where a
 # softplus stands between g and the law, less is wide. Mean and standard deviation of log s^2.
 WIDE, LINKED = (3.0, 3.0, 3.0), (2.0, 2.0, 2.0)
@@ -46,7 +46,7 @@ WIDTH = (0.05, 1.0)
 
 @dataclasses.dataclass(frozen=True)
 class Law(LawSpec):
-    """An unknown smooth law f(x), sampled with everything else: a posterior over functions.
+    """An unknown smooth law f(x) or f(x, y), sampled with everything else: a posterior over functions.
 
     Structure, each exact in every draw:
 
@@ -68,6 +68,8 @@ class Law(LawSpec):
 
     `parameters` are stated as those of an equation and inferred by name. The correction is a random function about zero, of
     a size that is inferred and most likely nothing, orthogonal over the range of the input to what the parameters can do.
+    With `inputs=2` it is f(x, y): odd, even, zero at the origin and positive in both together, dissipative in x; `scale`
+    and `reference` are then two numbers each, or one for both.
     """
 
     inputs: int = 1
@@ -82,8 +84,8 @@ class Law(LawSpec):
     dissipative: bool = False
     at: Mapping[float, float] | tuple[tuple[float, float], ...] = ()
     unit: float | None = None
-    scale: float | None = None
-    reference: float | None = None
+    scale: float | Sequence[float] | None = None
+    reference: float | Sequence[float] | None = None
     nodes: int = NODES
     network: MLP | None = None
     kink: float | None = None
@@ -95,14 +97,16 @@ class Law(LawSpec):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "at", tuple((float(x), float(value)) for x, value in dict(self.at).items()))
-        if self.inputs != 1:
-            raise ValueError(f"Law: inputs={self.inputs}, and a sampled law has one; use cl.MLP(inputs={self.inputs})")
+        if self.inputs not in (1, 2):
+            raise ValueError(
+                f"Law: inputs={self.inputs}, and a sampled law has one or two; use cl.MLP(inputs={self.inputs})"
+            )
         if self.nodes < 9 or self.nodes % 2 == 0:
             raise ValueError(f"Law: nodes={self.nodes} must be odd and at least 9; 33 are good")
-        for name in ("unit", "scale"):
-            value = getattr(self, name)
-            if value is not None and not (math.isfinite(value) and value > 0):
-                raise ValueError(f"Law: {name}={value} must be a positive number")
+        for name in ("unit", "scale", "reference"):
+            object.__setattr__(self, name, stated_unit(name, getattr(self, name), self.inputs))
+        if self.inputs == 2:
+            check_two(self)
         self.structure.check()
         self._check_sharp()
         self._check_points()
@@ -115,7 +119,9 @@ class Law(LawSpec):
         for name, place in (("kink", self.kink), ("jump", self.jump)):
             if place is not None:
                 object.__setattr__(self, name, float(place))
-                check_place(name, float(place), stated, self.reference)
+                check_place(
+                    name, float(place), stated, None if self.reference is None else float(np.ravel(self.reference)[0])
+                )
         if self.parameters and self.around is None:
             raise ValueError("Law: parameters are those of a form; give it, as in around=lambda v, p: p.c * v**3")
         if self.form is not None:
@@ -241,8 +247,16 @@ class Law(LawSpec):
         return Stationary(self.parity, through, self.form.value_and_shapes(center + scale * PLACES[0])[1])
 
     @property
+    def plane(self) -> Plane:
+        """The prior of g, where there are two inputs; its table has half as many nodes along each as that of a curve."""
+        parity = int(self.even or (self.odd and self.structure.factored)) or -int(self.odd)
+        return Plane(LINKED if self.linked else WIDE, not self.structure.shifted, parity, 2 * (self.nodes // 4) + 1)
+
+    @property
     def coordinates(self) -> int:
         """How many there are, those before g's included."""
+        if self.inputs == 2:
+            return self.plane.coordinates
         half, through = (self.nodes - 1) // 2, 0
         if not self.integrations:
             through = len(self.at) + (self.structure.shifted and not self.odd)
@@ -260,11 +274,13 @@ class Law(LawSpec):
 
     def units(self, scaling: Scaling) -> Scaling:
         """The reference, and the units of input and law: as stated, else as found from the equation."""
-        origin = self.structure.symmetric or self.zero_at_origin or self.dissipative
+        origin = self.structure.symmetric or self.zero_at_origin or (self.dissipative and self.inputs == 1)
         center = 0.0 if origin else self.points[0][0] if self.integrations and self.at else self.reference
         center = center if self.split is None else self.split
         stated = (center, self.scale, self.unit)
-        found = Scaling(*(old if new is None else jnp.full_like(old, new) for old, new in zip(scaling, stated)))
+        found = Scaling(
+            *(old if new is None else jnp.full_like(old, np.asarray(new)) for old, new in zip(scaling, stated))
+        )
         if self.form is None or self.unit is not None:
             return found
         # A form tells how large its law is.
@@ -272,17 +288,13 @@ class Law(LawSpec):
         size = float(np.sqrt(np.mean(self.form.value_and_shapes(x)[0] ** 2)))
         return found._replace(output=jnp.full_like(found.output, size)) if size > 0 else found
 
-    def frame(self, range_: Range, scaling: Scaling) -> Frame:
+    def frame(self, range_: Range, scaling: Scaling) -> Frame | PlaneFrame:
         """Coordinates on a table that covers a range, and the reference."""
         scaling = self.units(scaling)
-        center = float(scaling.center[0])
-        low, high = min(float(range_.low[0]), center), max(float(range_.high[0]), center)
-        if self.structure.symmetric:
-            step, left = max(-low, high) * 2 / (self.nodes - 1), (self.nodes - 1) / 2
-        else:
-            step = (high - low) / (self.nodes - 2)
-            left = math.ceil((center - low) / step - 1e-9)
-        axis = Axis(jnp.asarray(step, float), jnp.asarray(left - center / step, float), self.nodes)
+        if self.inputs == 2:
+            return self.plane.frame(range_, scaling)
+        center, low, high = (float(part[0]) for part in (scaling.center, range_.low, range_.high))
+        axis = axis_about(center, low, high, self.nodes, self.structure.symmetric)
         frame = make_frame(self.prior(scaling), axis, scaling)
         return frame.with_levels(sum(self.ahead))
 
@@ -323,6 +335,8 @@ class SmoothLaw(AbstractLaw):
 
     def prepare(self, range_: PyTree) -> TabulatedLaw:
         spec, frame = self.spec, range_
+        if spec.inputs == 2:
+            return TabulatedLaw(spec, frame.table(self.coordinates), frame.scaling)
         constants, _, _, a = self._parts()
         ends = frame.ends(frame.nodes @ a + frame.offset)
         cells = self._grown(constants, frame, *ends) if spec.integrations else cubics(*ends)
@@ -414,29 +428,21 @@ class SmoothLaw(AbstractLaw):
     def with_weights(self, weights: PyTree) -> "SmoothLaw":
         return eqx.tree_at(lambda law: law.coordinates, self, weights)
 
-    def reframed(self, old: Frame, new: Frame) -> "SmoothLaw":
+    def reframed(self, old: PyTree, new: PyTree) -> "SmoothLaw":
         """The same law on another table, as nearly as its prior allows; on the host, for one chain."""
         ahead, a = sum(self.spec.ahead), np.asarray(self.coordinates, float)
-        x, before = (np.asarray(frame.axis.points(), float) for frame in (new, old))
-        # In every cell of the new table next to both ends, so that each side of a sharp place is met, and in the middle.
-        points = np.sort(np.concatenate([x[:-1] + w * np.diff(x) for w in (NEARLY, 0.5, 1 - NEARLY)]))
-
-        def told(nodes: Array, frame: Frame, x: np.ndarray) -> np.ndarray:
-            left, right = ends(np.asarray(nodes, float), len(x), int(frame.middle))
-            return between(points, x, left, right)
-
-        value = told(old.nodes, old, before) @ a[ahead:] + told(old.offset[..., None], old, before)[:, 0]
-        design, offset = told(new.nodes, new, x), told(new.offset[..., None], new, x)[:, 0]
+        design, value, wanted = new.matched(old, a[ahead:])
         precision, mean = (np.asarray(part, float)[ahead:] for part in new.prior(self.log_size))
         weight = 1 / (NEARLY * (np.abs(value).max() + NEARLY)) ** 2
         matrix = weight * design.T @ design + np.diag(precision)
-        found = np.linalg.solve(matrix, weight * design.T @ (value - offset) + precision * mean)
+        found = np.linalg.solve(matrix, weight * design.T @ wanted + precision * mean)
         return self.with_weights(jnp.asarray(np.concatenate([a[:ahead], found]), self.coordinates.dtype))
 
     def continued(self, range_: PyTree, seed: int) -> tuple["SmoothLaw", Frame]:
-        prior = self.spec.prior(range_.scaling)
-        if not isinstance(prior, Smooth) or self.spec.sharp:  # it ends in straight lines
+        if self.spec.inputs == 2 or self.spec.form is not None or self.spec.sharp:  # it ends in straight lines
             return self, range_
+        prior = self.spec.prior(range_.scaling)
+        assert isinstance(prior, Smooth), "a law without a form has no other"
         frame, count = longer(range_, prior, self.spec.nodes - 1)
         own = np.asarray(self.coordinates)
         size = np.exp(0.5 * np.asarray(self.log_size, float))[..., None]

@@ -4,6 +4,8 @@ A solver calls a law thousands of times an iteration; a network costs about 25 k
 Tables are linear in their node values, so gradients flow through them into the network that filled them.
 """
 
+import math
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -49,6 +51,17 @@ def axis(low: ArrayLike, high: ArrayLike, nodes: int, symmetric: bool) -> Axis:
     return Axis(step, jnp.ceil(-low / step), nodes)
 
 
+def axis_about(center: float, low: float, high: float, nodes: int, symmetric: bool) -> Axis:
+    """Nodes over [low, high], widened so that the center is one of them."""
+    low, high = min(low, center), max(high, center)
+    if symmetric:
+        step, left = max(-low, high) * 2 / (nodes - 1), (nodes - 1) / 2
+    else:
+        step = (high - low) / (nodes - 2)
+        left = math.ceil((center - low) / step - 1e-9)
+    return Axis(jnp.asarray(step, float), jnp.asarray(left - center / step, float), nodes)
+
+
 class Curve(eqx.Module):
     """One input: a row of four polynomial coefficients a cell."""
 
@@ -65,8 +78,7 @@ def curve(axis: Axis, value: Float[Array, " node"], monotone: bool) -> Curve:
     Gradients are central differences; for increasing values they are harmonic means (Fritsch and Butland 1984),
     which keep every cell increasing.
     """
-    left, right = value[:-1], value[1:]
-    rise = right - left
+    rise = jnp.diff(value)
     if monotone:
         product = rise[:-1] * rise[1:]
         total = rise[:-1] + rise[1:]
@@ -74,8 +86,7 @@ def curve(axis: Axis, value: Float[Array, " node"], monotone: bool) -> Curve:
     else:
         inner = 0.5 * (rise[:-1] + rise[1:])
     gradient = jnp.concatenate([rise[:1], inner, rise[-1:]])
-    m0, m1 = gradient[:-1], gradient[1:]
-    return Curve((axis,), jnp.stack([left, m0, 3 * rise - 2 * m0 - m1, m0 + m1 - 2 * rise], axis=-1))
+    return Curve((axis,), cubics(value, gradient))
 
 
 def _polynomial(
@@ -110,38 +121,82 @@ _curve.defjvp(_curve_jvp, symbolic_zeros=True)
 
 
 class Surface(eqx.Module):
-    """Two inputs: Catmull-Rom in both, from node values with one linear ghost node on each side."""
+    """Two inputs: a row of sixteen coefficients a cell, of u^i v^j at 4 i + j; cells of a row of nodes follow each other."""
 
-    axes: tuple[Axis, ...]
-    padded: Float[Array, "rows columns"]
+    axes: tuple[Axis, Axis]
+    coefficients: Float[Array, "cell 16"]
 
     def __call__(self, x: Float[Array, ""], y: Float[Array, ""]) -> Float[Array, ""]:
-        i, u, du = self.axes[0].locate(jnp.asarray(x))
-        j, v, dv = self.axes[1].locate(jnp.asarray(y))
-        patch = lax.dynamic_slice(self.padded, (i, j), (4, 4))
-        wu = _weights(u)
-        along_v = patch @ _weights(v)
-        gradient_u = _gradient_weights(u) @ along_v
-        gradient_v = wu @ patch @ _gradient_weights(v)
-        return wu @ along_v + gradient_u * du + gradient_v * dv
+        return _surface(self.coefficients, self.axes, jnp.asarray(x), jnp.asarray(y))
 
 
-def surface(axes: tuple[Axis, ...], value: Float[Array, "rows columns"]) -> Surface:
-    for dimension in (0, 1):
-        value = jnp.moveaxis(value, dimension, 0)
-        value = jnp.concatenate([2 * value[:1] - value[1:2], value, 2 * value[-1:] - value[-2:-1]])
-        value = jnp.moveaxis(value, 0, dimension)
-    return Surface(axes, value)
+def surface(axes: tuple[Axis, ...], value: Float[Array, "row column"]) -> Surface:
+    """Cubic Hermite interpolant of node values in both inputs; gradients are central differences."""
+    by_x, by_y = jnp.gradient(value)
+    _, mixed = jnp.gradient(by_x)
+    return hermite_surface(axes, jnp.stack([value, by_y, by_x, mixed], axis=-1))
 
 
-def _weights(u: Float[Array, ""]) -> Float[Array, " 4"]:
-    u2, u3 = u * u, u * u * u
-    return 0.5 * jnp.stack([2 * u2 - u - u3, 2 - 5 * u2 + 3 * u3, u + 4 * u2 - 3 * u3, u3 - u2])
+def hermite_surface(axes: tuple[Axis, ...], nodes: Float[Array, "row column 4"]) -> Surface:
+    """The same from value, gradient in y, gradient in x and mixed derivative at each node, in steps of the axes."""
+    rows = cubics(nodes[..., :2], nodes[..., 2:])
+    by_column = jnp.moveaxis(rows, 1, 0)  # (column, cell, value and gradient in y, power of u)
+    cells = jnp.moveaxis(cubics(by_column[:, :, 0], by_column[:, :, 1]), 0, 1)
+    first, second = axes
+    return Surface((first, second), cells.reshape(-1, 16))
 
 
-def _gradient_weights(u: Float[Array, ""]) -> Float[Array, " 4"]:
-    u2 = u * u
-    return 0.5 * jnp.stack([4 * u - 1 - 3 * u2, 9 * u2 - 10 * u, 1 + 8 * u - 9 * u2, 3 * u2 - 2 * u])
+def cubics(value: Float[Array, "node *rest"], gradient: Float[Array, "node *rest"]) -> Float[Array, "cell *rest 4"]:
+    """The cubic of each cell along the first axis, from values and gradients (in steps) at its ends."""
+    left, rise, m0, m1 = value[:-1], value[1:] - value[:-1], gradient[:-1], gradient[1:]
+    return jnp.stack([left, m0, 3 * rise - 2 * m0 - m1, m0 + m1 - 2 * rise], axis=-1)
+
+
+def _bicubic(
+    coefficients: Float[Array, "cell 16"], axes: tuple[Axis, Axis], x: Float[Array, ""], y: Float[Array, ""]
+) -> tuple[Float[Array, ""], Float[Array, ""], Float[Array, ""]]:
+    """Value and gradients in x and y; outside, straight lines along either input."""
+    i, u, beyond_u = axes[0].locate(x)
+    j, v, beyond_v = axes[1].locate(y)
+    c = coefficients[i * (axes[1].nodes - 1) + j]
+    # Written out: a matrix product of four by four is several times slower here.
+    by_v = [c[k + 1] + v * (2 * c[k + 2] + 3 * v * c[k + 3]) for k in (0, 4, 8, 12)]
+    along = [c[k] + v * (c[k + 1] + v * (c[k + 2] + v * c[k + 3])) + by_v[k // 4] * beyond_v for k in (0, 4, 8, 12)]
+    value, by_u = _cubic(along, u)
+    gradient_v, mixed = _cubic(by_v, u)
+    return (
+        value + by_u * beyond_u,
+        by_u / axes[0].step,
+        (gradient_v + mixed * beyond_u) / axes[1].step,
+    )
+
+
+def _cubic(c: list[Array], u: Array) -> tuple[Array, Array]:
+    """Value and gradient."""
+    return c[0] + u * (c[1] + u * (c[2] + u * c[3])), c[1] + u * (2 * c[2] + 3 * u * c[3])
+
+
+@jax.custom_jvp
+def _surface(
+    coefficients: Float[Array, "cell 16"], axes: tuple[Axis, Axis], x: Float[Array, ""], y: Float[Array, ""]
+) -> Float[Array, ""]:
+    return _bicubic(coefficients, axes, x, y)[0]
+
+
+def _surface_jvp(primals: tuple, tangents: tuple) -> tuple:
+    coefficients, axes, x, y = primals
+    d_coefficients, _, d_x, d_y = tangents
+    value, *gradients = _bicubic(coefficients, axes, x, y)
+    tangent = jnp.zeros_like(value)
+    for gradient, change in zip(gradients, (d_x, d_y)):
+        if not isinstance(change, SymbolicZero):
+            tangent = tangent + gradient * change
+    if not isinstance(d_coefficients, SymbolicZero):
+        tangent = tangent + _bicubic(d_coefficients, axes, x, y)[0]
+    return value, tangent
+
+
+_surface.defjvp(_surface_jvp, symbolic_zeros=True)
 
 
 class TabulatedLaw(SolverLaw):

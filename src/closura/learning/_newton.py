@@ -57,7 +57,7 @@ def widened(
     laws, after = dict(chains.law), dict(frames)
     for name, range_ in ranges.items():
         old, law = frames[name], laws[name]
-        if law.weights is None or (range_.low[0] >= old.low[0] and range_.high[0] <= old.high[0]):
+        if law.weights is None or (np.all(range_.low >= old.low) and np.all(range_.high <= old.high)):
             continue
         wider = Range(jnp.minimum(range_.low, old.low), jnp.maximum(range_.high, old.high))
         after[name] = law.spec.frame(wider, old.scaling)
@@ -160,9 +160,8 @@ def _largest_change(posterior: Posterior, weights: Mapping[str, Array], step: np
     largest = 0.0
     for name, part in zip(weights, np.split(step, ends[:-1])):
         frame = posterior.ranges[name]
-        nodes, there = np.asarray(frame.nodes[:, 0], float), np.asarray(frame.places, float)
-        near = np.abs(there - float(frame.scaling.center[0])) <= float(frame.scaling.scale[0])
-        largest = max(largest, np.abs(nodes[near] @ part[-nodes.shape[1] :]).max(initial=0.0))
+        nodes = frame.inner
+        largest = max(largest, np.abs(nodes @ part[-nodes.shape[1] :]).max(initial=0.0))
         # Of coordinates before g's the law need not be linear: an sd of their prior is far enough.
         largest = max(largest, LONGEST * np.abs(part[: -nodes.shape[1]]).max(initial=0.0))
     return float(largest)

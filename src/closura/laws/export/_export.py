@@ -8,7 +8,7 @@ import pandas as pd
 
 from .._fitted import FittedLaw, LawError
 from ._c import c_source
-from ._formula import Formula, formula
+from ._formula import Formula, check, formula
 from ._python import python_source
 
 LANGUAGES: dict[str, Callable[[Formula], str]] = {".py": python_source, ".c": c_source}
@@ -30,8 +30,9 @@ def export_law(
         raise LawError(f"{path} does not say what to write; end its name in {', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}")
     if path.exists() and not overwrite:
         raise LawError(f"{path} exists; choose another name, or replace it with overwrite=True (--overwrite)")
-    numbers = formula(law, problem, converged)
-    text = table().to_csv(index=False) if path.suffix == ".csv" else LANGUAGES[path.suffix](numbers)
+    check(law)
+    language = LANGUAGES.get(path.suffix)
+    text = table().to_csv(index=False) if language is None else language(formula(law, problem, converged))
     aside = path.with_name(f".{path.name}-new")
     try:
         try:

@@ -89,11 +89,19 @@ def activation(network: Dense, calls: Mapping[str, str]) -> str:
     return ACTIVATIONS[network.activation](Source("h", calls)).text
 
 
-def formula(found: FittedLaw, problem: str, converged: bool) -> Formula:
+def check(found: FittedLaw) -> None:
+    """Refuse a law that is not worth writing, in whatever form."""
     if not found.learned:
         raise was_given(found.name)
     if found.support is None:
         raise LawError(f"closure {found.name!r} was never called with finite inputs: no data support it; fit again")
+    numbers = jax.tree.leaves(eqx.filter(found.law, eqx.is_inexact_array_like))
+    if not all(np.isfinite(x).all() for x in numbers):
+        raise LawError(f"closure {found.name!r} has weights that are not finite: learning diverged; fit again")
+
+
+def formula(found: FittedLaw, problem: str, converged: bool) -> Formula:
+    assert found.support is not None, "a law that is written has passed `check`"
     inputs = found.law.spec.inputs
     (body, output) = _tables(found) if found.law.spec.sampled else _network(found)
     return Formula(
@@ -113,7 +121,6 @@ def _network(found: FittedLaw) -> tuple[Network, float]:
     assert isinstance(law, NetworkLaw)
     network = law.dense()
     center, scale, output = (np.asarray(x, np.float64) for x in law.scaling)
-    _check_finite(found.name, center, scale, output, *(x for layer in network.layers for x in layer))
     return Network(center, scale, network), float(output)
 
 
@@ -130,7 +137,6 @@ def _tables(found: FittedLaw) -> tuple[Tables, float]:
     draws, every = (np.asarray(table.coefficients) for table in (some.table, many.table))
     (axis,), (_, scale, output) = some.table.axes, some.scaling
     constants = [float(np.ravel(x)[0]) for x in (axis.step, axis.offset, scale, output)]
-    _check_finite(found.name, draws, every, np.array(constants))
     mean = every.mean(axis=0) if found.law.spec.structure.linear else None
     step, offset, unit, size = constants
     return Tables(step, offset, unit, draws, mean), size
@@ -138,11 +144,6 @@ def _tables(found: FittedLaw) -> tuple[Tables, float]:
 
 def _double(leaf: object) -> object:
     return jnp.asarray(np.asarray(leaf), np.float64) if eqx.is_inexact_array_like(leaf) else leaf
-
-
-def _check_finite(name: str, *numbers: np.ndarray) -> None:
-    if not all(np.isfinite(x).all() for x in numbers):
-        raise LawError(f"closure {name!r} has weights that are not finite: learning diverged; fit again")
 
 
 def _about(law: FittedLaw, support: Support, body: Network | Tables, problem: str, converged: bool) -> list[str]:
