@@ -79,6 +79,7 @@ METRICS = {
     "verdict": str,
     "undecided": list,
     "law_learned": bool,
+    "law_contraction": dict,
     "converged": bool,
     "warnings": list,
 }

@@ -66,3 +66,5 @@ def test_a_damping_beside_a_damping_law_is_named():
     assert table["population", "population", "k"] == "data"
     assert set(table["system"].unstack()["c"]) == {"population"}
     assert set(table["system"].unstack()["k"]) == {"data"}
+    # Of the law itself data say much: what is open is little beside its prior.
+    assert result.metrics["law_contraction"]["f"] > 0.9

@@ -89,7 +89,7 @@ def tunings(kernels, chains):
         half @ half.T, random.normal(size=count), a, np.asarray(chains.law["f"].log_size[0, :500], float), frame
     )
     shears = [0.05 * random.normal(size=(*shape, count)) for shape in ((SYSTEMS, 2), (2,), (0,))]
-    law = LawTuning(*(jnp.asarray(x)[None] for x in (*parts, *shears)), jnp.log(jnp.array([0.4])))
+    law = LawTuning(*(jnp.asarray(x)[None] for x in (*parts, *shears)), jnp.log(jnp.array([0.4])), jnp.zeros(1))
     of_theta = tuning["independence"]
     inner = np.array([[4 / SIGMA**2, 0.1], [0.1, 0.3]])
     of_theta = of_theta._replace(

@@ -20,10 +20,12 @@ from ..diagnose import (
     confounded,
     contraction,
     judge,
+    law_contraction,
     remarks,
     scores,
     spot_check,
     trajectories,
+    typical_inputs,
     what_data_leave_open,
 )
 from ..equations import Equation, ProblemError, kinds_in_words
@@ -91,6 +93,10 @@ def collect(run: Run, truth: Truth | None = None, context: Mapping[str, object] 
     if verdict.converged and verdict.learned:
         verdict.remarks += confounded(run)
     scored = {"data_seed": context.get("data_seed"), **scores(run, truth, paths, laws)}
+    # The share of the prior's variance of each sampled law that data took, at half of the inputs visited at least.
+    known = [law for name, law in laws.items() if law.law.spec.sampled and run.chunks and len(visited[name])]
+    narrowed = {law.name: law_contraction(law, typical_inputs(visited[law.name])) for law in known}
+    scored["law_contraction"] = {name: float(np.median(values)) for name, values in narrowed.items()}
     shown = [closure_view(law, visited[law.name], truth) for law in laws.values()]
     tree = posterior_tree(run, replicas.dataset(), laws, shown)
     table = summarise(tree, problem.parameters, found.convergence, contraction(run))
