@@ -58,7 +58,7 @@ def _refreshed(posterior: Posterior, chains: Chains) -> Chains:
 
 
 def _network_note(laws: str, settings: Settings) -> str:
-    cure = "law_kind='sampled' (--law sampled) samples it, which takes longer: solutions are expensive"
+    cure = "laws are sampled where solutions are curves, and these are expensive"
     if settings.networks:
         cure = f"forward={settings.forward!r} knows no other, forward='solver' does"
     return f"law {laws} is a network here, without error bars of its own; {cure}"
@@ -207,6 +207,15 @@ class Run(Kept):
     def sampled(self) -> list[str]:
         """Names of the laws that chains sample."""
         return self._sampled(self.state)
+
+    @property
+    def learning_notes(self) -> list[str]:
+        """What is to be said of how the learning of sampled laws ended."""
+        if self.cut_short:
+            return [f"Learning was cut short by the clock: raise minutes (now {self.settings.minutes:g})."]
+        if self.sampled and self.learned is None and self.phase != "learn" and self.arrived < ROUNDS:
+            return [f"Laws were still moving when learning ended: raise --iterations (now {self.settings.iterations})."]
+        return []
 
     def _sampled(self, state: State) -> list[str]:
         return [name for name, law in (state.chains.law or {}).items() if law.weights is not None]

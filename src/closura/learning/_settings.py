@@ -325,8 +325,11 @@ def with_laws(problem: Equation, settings: Settings) -> Equation:
         raise SettingsError(
             f"{why} knows laws as networks only; use forward='solver' to sample them, or law_kind='network'"
         )
-    # Where solutions are expensive a network is learned sooner than a law is sampled.
-    networks = settings.networks or (settings.law_kind is None and problem.expensive)
+    networks = settings.networks or problem.expensive
+    if settings.law_kind == "sampled" and networks and problem.closures:
+        raise SettingsError(
+            f"laws of {problem.name} cannot be sampled yet, because its solutions are expensive: they are networks; drop law_kind='sampled' (--law)"
+        )
     if settings.law_kind is None and not networks:
         return problem
     laws = {n: spec.as_network() if networks else spec.as_sampled() for n, spec in problem.closures.items()}
