@@ -23,7 +23,7 @@ pytestmark = pytest.mark.nightly
 SETTINGS = {"chains": 64, "groups": 2, "devices": 1, "iterations": 300, "chunk": 10, "tempering": 0.5, "tune": 400}
 SETTINGS |= {"draws": 1000, "thin": 5, "extend": 0}
 SYSTEMS, NODES, GRID = 3, 17, 9
-CHAINS, DRAWS = 32, 500  # of NUTS
+CHAINS, DRAWS = 32, 700  # of NUTS
 WORTH = 10_000
 
 
