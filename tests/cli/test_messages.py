@@ -59,7 +59,7 @@ def test_bad_value(refused, pair, says):
 
 
 def test_law_must_have_what_it_is_told(refused):
-    refused("mass-damper", "--set", "law={old: true}", says=("a law has no old; it has inputs, width, depth",))
+    refused("mass-damper", "--set", "law={old: true}", says=("a law has no old; it has inputs, odd, even",))
     refused("mass-damper", "--oracle", "--set", "law={odd: true}", says=("there is none; drop it",))
     refused("mass-damper", "--set", "law=odd", says=("setting law='odd'",))
 

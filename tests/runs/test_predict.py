@@ -393,7 +393,6 @@ def test_picture_shows_who_does_not_belong_first(five):
     ("metrics", "says"),
     [
         ({"converged": True, "verdict": "undecided", "law_learned": False}, None),
-        ({"converged": True, "law_learned": True}, "the law was learned as one estimate (cl.MLP): intervals leave its"),
         ({"finished": True, "verdict": "untrusted", "warnings": ["why"]}, "this run cannot be trusted: predictions"),
         ({"finished": True, "verdict": "not_converged"}, "this run had not converged: predictions"),
         ({"finished": False, "verdict": "not_converged"}, "this run was stopped before its end: predictions"),

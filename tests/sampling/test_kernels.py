@@ -132,7 +132,7 @@ def test_a_list_of_kernels_is_a_setting():
         (["theta", "population"], "moves the size of the noise: add 'noise'"),
         (["population", "noise"], "moves the parameters of the systems: add 'theta'"),
         (["theta", "theta", "population", "noise"], "theta is there twice"),
-        (["nuts"], "'nuts' is no kernel; kernels are theta, shared"),
+        (["nuts"], "'nuts' is no kernel; kernels are theta, independence, shared"),
     ],
 )
 def test_a_list_that_cannot_work_is_refused(sampler, said):
