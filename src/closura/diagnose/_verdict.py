@@ -282,7 +282,7 @@ def _judge_learning(verdict: Verdict, run: Run) -> None:
     Where law and parameters trade off against each other the likelihood is flat and only the joint density rises. Laws that
     chains sample go on moving: what their learning has to say (`run.learning_notes`) is a cause only where chains disagree.
     """
-    notes: list[str] = getattr(run, "learning_notes", [])
+    notes = run.learning_notes
     if any(fault.word == "not_converged" for fault in verdict.faults):
         place = 0 if run.finished else 1  # after that it was stopped
         verdict.faults[place:place] = [Fault("not_converged", note) for note in notes]
