@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from fields import CHANNEL, TRAY
 
+import closura as cl
 from closura.learning import Settings, SettingsError, make_settings
 from closura.learning._schedule import learning_rates
 
@@ -47,3 +48,23 @@ def test_names_of_version_0_1_work_with_a_note(old, new, value):
         assert getattr(make_settings({old: value}), new) == value
     with pytest.raises(SettingsError, match=f"{old} is called {new} now, and both are given; drop {old}"):
         make_settings({old: value, new: value})
+
+
+def test_as_many_chains_as_the_parameters_need():
+    names = [f"p{i}" for i in range(7)]
+    many = cl.ODE(
+        lambda t, state, p, f: (-f(state[0]) - sum(p),),
+        state=("u",),
+        parameters={name: cl.Real() for name in names},
+        initial=lambda p: (p.p0,),
+        span=(0.0, 1.0),
+        dt=0.1,
+        closure=cl.Law(),
+        observed="u",
+        sigma=0.1,
+    )
+    settings = make_settings({}, many)
+    assert settings.chains == 64
+    settings.check_size(20, len(names))
+    with pytest.raises(SettingsError, match="raise chains to 64"):
+        make_settings({"chains": 32}, many).check_size(20, len(names))

@@ -200,15 +200,18 @@ class Settings(Given):
             )
         return self
 
+    def chains_for(self, dimension: int) -> int:
+        """How many chains it takes to estimate a covariance of one block, of so many dimensions, in every group."""
+        if self.preconditioner is None:
+            return 2 * self.groups
+        needed = self.groups * (2 if self.covariance == "halves" else 1) * (dimension + 1)
+        return needed + -needed % (2 * self.groups)
+
     def check_size(self, systems: int, parameters: int) -> None:
         """Are there enough chains to estimate a covariance of one block?"""
-        if self.preconditioner is None:
-            return
         joint = self.blocks == "joint"
         dimension = JointBlock.dimension(systems, parameters, self.hierarchy) if joint else parameters
-        share = self.groups * (2 if self.covariance == "halves" else 1)
-        needed = share * (dimension + 1)
-        needed += -needed % (2 * self.groups)
+        needed = self.chains_for(dimension)
         if self.chains < needed:
             raise SettingsError(
                 f"chains={self.chains} are too few: blocks={self.blocks!r} have {dimension} dimensions, and with "
@@ -310,9 +313,14 @@ def make_settings(values: Mapping[str, object], problem: Equation | None = None)
             )
     usual = {"forward": forward} | known.get(forward, {})
     settings = checked(Settings, usual | values)
-    laws = [] if problem is None else with_laws(problem, settings).closures.values()
-    if any(spec.trainable and spec.per_chain for spec in laws):
-        settings = checked(Settings, usual | _SAMPLED | values)
+    if problem is None:
+        return settings
+    if any(spec.trainable and spec.per_chain for spec in with_laws(problem, settings).closures.values()):
+        usual |= _SAMPLED
+        settings = checked(Settings, usual | values)
+    if "chains" not in values and settings.blocks == "system":
+        many = max(settings.chains, settings.chains_for(len(problem.parameters)))
+        settings = checked(Settings, usual | {"chains": many} | values)
     return settings
 
 
