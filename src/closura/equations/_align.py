@@ -1,6 +1,7 @@
 """Data and an equation, put together: the data as the equation sees them, the equation with what they tell of each system.
 
-Priors nobody stated come from the data where they tell a scale, and are said aloud in any case.
+Priors nobody stated come from the data where they tell a scale, much wider, so that observations are not used twice, and
+are said aloud in any case.
 """
 
 import copy
@@ -12,6 +13,8 @@ import numpy as np
 from ..data import DataError, Observations
 from ..parameters import Interval, Parameter, Parameters, Positive, Real
 from ._base import Equation
+
+WIDER = 5.0  # than what observations tell: as a prior they then count for a hundredth of one system at most
 
 
 def align(problem: Equation, data: Observations) -> tuple[Equation, Observations]:
@@ -70,11 +73,13 @@ def _scaled(kind: Parameter, first: np.ndarray, every: np.ndarray) -> Parameter 
     if isinstance(kind, Positive):
         positive = first[first > 0]
         return dataclasses.replace(kind, guess=float(np.median(positive))) if positive.size else None
-    width = float(max(2 * np.std(first), np.std(every)))
-    if not (isinstance(kind, Real) and width > 0):
+    scale = float(max(2 * np.std(first), np.std(every)))
+    if not (isinstance(kind, Real) and scale > 0):
         return None
-    spread = kind.spread if kind.spread != 0.5 * kind.width else 0.5 * width
-    return dataclasses.replace(kind, guess=float(np.median(first)), width=width, spread=spread)
+    spread = kind.spread if kind.spread != 0.5 * kind.width else 0.5 * scale
+    found = dataclasses.replace(kind, guess=float(np.median(first)), width=WIDER * scale, spread=spread)
+    object.__setattr__(found, "near", 1 / WIDER)
+    return found
 
 
 def _beginnings(problem: Equation, data: Observations) -> dict[str, tuple[np.ndarray, np.ndarray]]:

@@ -40,7 +40,8 @@ def initialise(problem: Equation, data: Observations, settings: Settings) -> tup
     if seen.forward.labelled:
         check_patience(problem, settings, len(data.systems))
     key_laws, key_chains, key_network = jr.split(jr.key(settings.seed), 3)
-    keys, chains = jax.jit(lambda key: first_chains(prior, noise, settings, len(data.systems), key))(key_chains)
+    scales = jnp.asarray(problem.parameters.first_scales, float)
+    keys, chains = jax.jit(lambda key: first_chains(prior, noise, settings, len(data.systems), key, scales))(key_chains)
     laws, ranges = start_laws(
         target.forward, chains.theta[:, 0], key_laws, rhs_scale_of(problem, data), chains.theta.shape[:2]
     )
@@ -118,14 +119,20 @@ def effects_of(problem: Equation, data: Observations) -> Effects | None:
 
 
 def first_chains(
-    prior: Population, noise: NoisePrior | None, settings: Settings, systems: int, key: PRNGKeyArray
+    prior: Population,
+    noise: NoisePrior | None,
+    settings: Settings,
+    systems: int,
+    key: PRNGKeyArray,
+    scales: Float[Array, "2 parameter"],
 ) -> tuple[Array, Chains]:
-    """Keys of the groups, and every chain from a population of its own, drawn from the hyperprior."""
+    """Keys of the groups, and every chain from a population of its own, drawn from the hyperprior, or with `scales` nearer to
+    its middle."""
     groups, each = settings.groups, settings.chains // settings.groups
 
     def draw(above: Array, below: Array) -> tuple[Array, PyTree]:
-        phi = prior.phi_from_normal(above)
-        return prior.theta_from_normal(phi, below), phi
+        phi = prior.phi_from_normal(scales * above)
+        return prior.theta_from_normal(phi, below if prior.hierarchical else scales[0] * below), phi
 
     keys, count = jr.split(key, groups + 1), prior.mean.shape[0]
     stream = uniforms(keys[0], (groups, each, 2, count), (groups, each, systems, count))

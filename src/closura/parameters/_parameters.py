@@ -29,6 +29,7 @@ from ._known_inputs import Column, KnownInputs, Signal, System, Theta
 from ._priors import CHOICES, LogNormal, Normal, Prior
 
 ONE_SD = np.array([0.15865525393145707, 0.8413447460685429])  # of a normal, below one standard deviation either side
+FIRST_SPREAD = 1.0  # standard deviation of the first log variances at most
 Value = Array | np.ndarray | float
 Physical = tuple[Array | float | Callable[..., Array], ...]  # what a physics calls p, a named tuple
 
@@ -41,17 +42,19 @@ class Parameter:
     - `guess` instead: a typical value, physical scale; `width`: how unsure it is, one standard deviation on the
       unconstrained scale (1 by default).
     - `spread`: typical standard deviation between systems, unconstrained scale (0.5 by default; of a `Real` half the width).
-    - `spread_width`: how unsure log(spread^2) is, one standard deviation.
+    - `spread_width`: how unsure log(spread^2) is, one standard deviation (3 by default: spreads a factor of 4.5 smaller or
+      larger are as believable).
     - `shared`: one value for all systems, which `prior`, or guess and width, are of.
     """
 
     guess: float = float("nan")
     width: float = float("nan")
     spread: float = float("nan")
-    spread_width: float = 1.0
+    spread_width: float = 3.0
     prior: Prior | None = None
     shared: bool = False
     silent: bool = dataclasses.field(init=False, default=False, repr=False)  # nothing is stated but its kind
+    near: float = dataclasses.field(init=False, default=1.0, repr=False)  # the part of the width in which chains begin
     _prefix: ClassVar[str] = ""  # of its name on the unconstrained scale
 
     def __post_init__(self) -> None:
@@ -297,6 +300,12 @@ class Parameters:
     def log_variance(self) -> np.ndarray:
         """m_tau: prior mean of log tau."""
         return 2 * np.log(self._column("spread"))
+
+    @property
+    def first_scales(self) -> Float[np.ndarray, "2 parameter"]:
+        """How far from typical ones, in standard deviations of the hyperprior, the first means and log variances are drawn: wide
+        priors do not decide, and solutions out there may not exist."""
+        return np.stack([self._column("near"), np.minimum(1.0, FIRST_SPREAD / self._column("spread_width"))])
 
     @property
     def log_variance_variance(self) -> np.ndarray:
