@@ -9,6 +9,7 @@ from sizes import SYSTEMS
 from closura.laws import Law
 from closura.learning import Run, make_settings
 from closura.problems import mass_damper
+from closura.runs import restore, store
 
 SMALL = {
     "chains": 32,
@@ -71,3 +72,48 @@ def test_the_band_holds_the_law_and_intervals_the_parameters():
     assert np.mean((low <= true) & (true <= high)) > 0.9
     low, high = np.quantile(run.theta(), [0.005, 0.995], axis=(0, 1))
     assert np.mean((low <= truth.theta) & (truth.theta <= high)) > 0.9
+
+
+def finish(run):
+    while not run.finished:
+        run.advance()
+    return run
+
+
+@pytest.fixture(scope="module")
+def whole():
+    return finish(started(Law(nodes=9))[0])
+
+
+# While learning, and before the draws that are kept; by night after the survey, at the end of learning and while tuning.
+@pytest.mark.parametrize("chunks", [2, 5, *(pytest.param(n, marks=pytest.mark.nightly) for n in (1, 3, 4))])
+def test_stop_and_go_on_gives_the_same_draws(whole, chunks, tmp_path):
+    stopped, again = started(Law(nodes=9))[0], started(Law(nodes=9))[0]
+    for _ in range(chunks):
+        stopped.advance()
+    store(stopped, tmp_path)
+    restore(again, tmp_path)
+    assert (again.iteration, again.arrived, again.learned) == (stopped.iteration, stopped.arrived, stopped.learned)
+    finish(again)
+    for mine, theirs in zip(jax.tree.leaves(again.kept), jax.tree.leaves(whole.kept), strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+
+
+def test_the_clock_ends_learning_and_what_was_kept_repeats_it(monkeypatch, tmp_path):
+    import closura.learning._run as module
+
+    now = [0.0]
+    monkeypatch.setattr(module.time, "perf_counter", lambda: now[0])
+    run, _ = started(Law(nodes=9), minutes=1.0)
+    run.advance()
+    assert run.phase == "learn"
+    now[0] = 31.0
+    run.advance()
+    assert (run.phase, run.learned, run.cut_short) == ("tune", run.iteration, True)
+    store(run, tmp_path)
+    again, _ = started(Law(nodes=9), minutes=1.0)
+    now[0] = 0.0
+    restore(again, tmp_path)
+    assert (again.phase, again.learned, again.cut_short) == ("tune", run.learned, True)
+    assert "cut short by the clock" in again.learning_notes[0]
+    np.testing.assert_array_equal(finish(run).theta(), finish(again).theta())
