@@ -55,6 +55,7 @@ def coordinates(laws: PyTree) -> dict[str, Array]:
 
 
 PICKED = 4  # chains of a group at which sensitivities are taken
+LIMIT = 1e15  # squares of what is larger overflow
 
 
 def information(posterior: Posterior, chains: Chains) -> Information:
@@ -106,7 +107,7 @@ def _of_chain(posterior: Posterior, theta: Array, laws: PyTree, log_sigma: Array
     prediction, by_theta = jax.vmap(along_theta, out_axes=(None, 0))(jnp.eye(theta.shape[-1]))
     by_law = jax.vmap(along_law)(jnp.eye(len(flat))) if len(flat) else by_theta[:0]
     jacobian = jnp.concatenate([by_theta, by_law])  # (direction, system, observation)
-    sound = jnp.all(jnp.isfinite(jacobian), axis=(0, 2)) & jnp.all(jnp.isfinite(prediction), axis=-1)
+    sound = jnp.all(jnp.abs(jacobian) < LIMIT, axis=(0, 2)) & jnp.all(jnp.isfinite(prediction), axis=-1)
     counted = sound[:, None] & measured.mask
     scale = measured.scales(None if log_sigma is None else log_sigma[None])
     scale = scale[0] if scale.ndim == 3 else scale

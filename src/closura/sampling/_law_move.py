@@ -31,6 +31,7 @@ LARGE = 0.95  # judged at this quantile of the law's size
 FREE = 0.98  # a direction of which the prior holds so much is drawn from it
 DRAWS_FOR_ONE, SHRINK = 4.0, 30.0  # dependent draws that count as one; how many of those the identity counts for
 NARROWED = 0.7
+FARTHEST = 1e6  # variance of draws against that of the Gauss-Newton posterior; chains that are lost have any
 MEMORY = 0.02  # of the acceptance
 WIDTH = 8.0  # of the slice of log s^2
 SHORT, SHORTEST = 0.25, 4.0  # so many proposals are short, by factors down to exp(-4): they lead out of tails
@@ -169,12 +170,15 @@ def _whitened(
 ) -> tuple[np.ndarray, ...]:
     """Constants of one group, up to the shears, from draws `a` (draw, coordinate) and their log sizes."""
     size, count = np.asarray(sizes.mean()), a.shape[1]
-    flexible, rigid = np.diag(frame.flexible * np.exp(-size)), np.diag(frame.rigid)
-    value, vector = np.linalg.eigh(information)
-    information = (vector * np.maximum(value, 0.0)) @ vector.T
-    lower = np.linalg.cholesky(information + rigid + flexible)
-    share, turn = np.linalg.eigh(np.linalg.solve(lower, np.linalg.solve(lower, flexible).T))
-    color, share = np.linalg.solve(lower.T, turn), np.clip(share, 0.0, 1.0)
+    flexible = frame.flexible * np.exp(-size)
+    wide = 1 / np.sqrt(frame.rigid + flexible)
+    # In units of the prior, where information may be as large as it likes: of rounding, nothing is left below zero.
+    value, vector = np.linalg.eigh(wide[:, None] * information * wide)
+    value = np.maximum(value, 0.0)
+    root = wide[:, None] * vector / np.sqrt(1 + value)  # root root' is the covariance
+    information = (vector / wide[:, None] * value) @ (vector / wide[:, None]).T
+    share, turn = np.linalg.eigh((root.T * flexible) @ root)
+    color, share = root @ turn, np.clip(share, 0.0, 1.0)
     # Free is what the prior holds also where the law is large.
     held = share * np.exp(size - np.quantile(sizes, LARGE))
     whiten, free = np.linalg.inv(color), held > FREE * (held + 1 - share)
@@ -188,7 +192,8 @@ def _whitened(
         worth = len(z) / DRAWS_FOR_ONE
         covariance = (worth * np.cov(z.T) + SHRINK * np.eye(z.shape[1])) / (worth + SHRINK)
         shift[~free] = z.mean(axis=0)
-        stretch[np.ix_(~free, ~free)] = np.linalg.cholesky(covariance)
+        value, vector = np.linalg.eigh(covariance)
+        stretch[np.ix_(~free, ~free)] = vector * np.sqrt(np.clip(value, 1 / FARTHEST, FARTHEST))
     return whiten, color, share, size, pull, free, shift, stretch, np.linalg.inv(stretch)
 
 
