@@ -1,8 +1,8 @@
 """Compile sooner: on a CPU most of a short fit is the compiler's."""
 
 from collections.abc import Callable
-from functools import cache
-from typing import TypeVar
+from functools import cache, wraps
+from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
@@ -20,7 +20,18 @@ def compiled(lowered: jax.stages.Lowered, soon: bool = True) -> jax.stages.Compi
 
 @cache
 def jit_soon(function: F) -> F:
-    """The function, compiled when it is called."""
+    """The function, compiled when it is called; not within another that is compiled."""
+
+    @wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return jitted(function)(*args, **kwargs)
+
+    return call  # type: ignore[return-value]
+
+
+@cache
+def jitted(function: Callable) -> Callable:
+    """What `jit_soon` calls."""
     return eqx.filter_jit(function, compiler_options=SOON if _knows() else None)  # type: ignore[call-overload]
 
 

@@ -23,7 +23,11 @@ def problem(**changes):
     """Lines u = a + b t, of which all systems share the drift c."""
     options = {
         "state": "u",
-        "parameters": {"a": cl.Real(), "b": cl.Positive(guess=1.0), "c": cl.Real(width=2.0, shared=True)},
+        "parameters": {
+            "a": cl.Real(spread_width=1.0),
+            "b": cl.Positive(guess=1.0, spread_width=1.0),
+            "c": cl.Real(width=2.0, shared=True),
+        },
         "initial": lambda p: p.a,
         "span": (0.0, 2.0),
         "dt": 0.5,

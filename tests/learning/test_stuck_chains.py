@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import closura as cl
-from closura._compile import jit_soon
+from closura._compile import jitted
 from closura.learning import Run, Settings
 from closura.learning._stuck_chains import _look, allowed, rescued
 from closura.sampling import Cache
@@ -92,7 +92,7 @@ def test_a_group_with_one_donor_keeps_a_spread(run):
 def test_looking_for_them_is_compiled_once(run):
     chains = chains_at(run, np.zeros((GROUPS, CHAINS, SYSTEMS)))
     rescued(run.posterior, chains, 0)
-    look = jit_soon(_look)
+    look = jitted(_look)
     before = look._cached._cache_size()
     for seed in (1, 2):
         rescued(run.posterior, chains, seed)

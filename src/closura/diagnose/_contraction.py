@@ -5,19 +5,19 @@ as the posterior has it, that of a law its prior at the sizes the posterior has:
 pass for knowledge of places where nobody was.
 """
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import xarray as xr
-from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+from jaxtyping import Array, Float, Key, PyTree
 
-from ..laws import AbstractLaw, FittedLaw
+from .._compile import jit_soon
+from ..laws import FittedLaw
 from ..learning import Run
+from ..population import Population
 from ..sampling import labels_of
 from ._undecided import Number, OnGrid, Undecided, Unknowns, lonely_means, undecided
 
@@ -63,12 +63,13 @@ def _of_systems(run: Run) -> Float[np.ndarray, "system parameter"]:
     draws = [leaf.shape[0] * leaf.shape[1] for leaf in jax.tree.leaves(run.kept.phi)]
     chosen = _evenly(draws[0], count) if draws else np.zeros(count, int)
     phi = jax.tree.map(lambda a: jnp.asarray(a.reshape(-1, *a.shape[2:])[chosen]), run.kept.phi)
+    keys = jr.split(jr.key(run.settings.seed), len(chosen))
+    return np.asarray(_members(population, keys, phi, theta.shape[2:]), float).var(axis=0)
 
-    def one(key: PRNGKeyArray, phi: PyTree) -> Array:
-        return population.theta_from_normal(phi, jr.normal(key, theta.shape[2:]))
 
-    drawn = jax.vmap(one)(jr.split(jr.key(run.settings.seed), len(chosen)), phi)
-    return np.asarray(drawn, float).var(axis=0)
+@jit_soon
+def _members(population: Population, keys: Key[Array, " draw"], phi: PyTree, shape: tuple[int, ...]) -> Array:
+    return jax.vmap(lambda key, phi: population.theta_from_normal(phi, jr.normal(key, shape)))(keys, phi)
 
 
 def _evenly(total: int, most: int) -> np.ndarray:
@@ -82,12 +83,7 @@ def law_draws(
     law: FittedLaw, points: Float[np.ndarray, "point input"], most: int = LAW_DRAWS
 ) -> tuple[Float[np.ndarray, "draw point"], Float[np.ndarray, "draw point"]]:
     """The law at points before and after data: a draw of its prior for each draw of the posterior, of the same size."""
-    some = law.some(most)
-    with jax.enable_x64(law.double or bool(jax.config.read("jax_enable_x64"))):
-        keys = jr.split(jr.key(0), len(jax.tree.leaves(some)[0]))
-        again: AbstractLaw = eqx.filter_vmap(lambda key, one: one.redrawn(key, law.frame))(keys, some)
-    both = (dataclasses.replace(law, law=one) for one in (again, some))
-    before, after = (np.asarray(one.draws(*points.T), float) for one in both)
+    before, after = (np.asarray(of(*points.T, most=most), float) for of in (law.prior_draws, law.draws))
     return before, after
 
 

@@ -4,13 +4,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, PyTree
 
+from .._compile import jit_soon
 from ..equations import ForwardModel
 from ..forward import Likelihood, solve_systems
 from ..laws import FittedLaw, Known, KnownLaw, SolverLaws
@@ -68,13 +68,13 @@ class SpotCheck(NamedTuple):
     fit: np.ndarray | None = None
 
 
-@eqx.filter_jit
+@jit_soon
 def predicted(target: Likelihood, theta: Array, laws: SolverLaws, law_axes: int = 0, network: PyTree = None) -> Array:
     """What the forward model predicts of the data, (draw, system, observation); laws may have so many axes in front."""
     return target.predict(theta, target.model(laws, network), context_axes=law_axes)
 
 
-@eqx.filter_jit
+@jit_soon
 def on_grid(
     forward: ForwardModel, theta: Float[Array, "draw system parameter"], context: PyTree, law_axes: int = 0
 ) -> Float[Array, "draw system quantity point"]:
@@ -98,10 +98,14 @@ def trajectories(run: Run, truth: Truth | None = None) -> Trajectories:
         return Trajectories(flat[some], fit, None, {})
     known = {name: KnownLaw(Known(true_laws[name], spec.inputs)) for name, spec in problem.closures.items()}
     true_theta = jnp.asarray(truth.theta, float)
-    calls = eqx.filter_jit(jax.vmap(lambda t, k: forward.law_inputs(t, known, k)))
-    seen = calls(true_theta, jnp.arange(len(true_theta)))
+    seen = _calls(forward, true_theta, known)
     visited = {name: np.asarray(x).reshape(-1, x.shape[-1]) for name, x in seen.items()}
     return Trajectories(flat[some], fit, np.asarray(on_grid(forward, true_theta[None], known))[0], visited)
+
+
+@jit_soon
+def _calls(forward: ForwardModel, theta: Float[Array, "system parameter"], laws: SolverLaws) -> dict[str, Array]:
+    return jax.vmap(lambda t, k: forward.law_inputs(t, laws, k))(theta, jnp.arange(len(theta)))
 
 
 def spot_check(run: Run, paths: Trajectories, truth: Truth | None) -> SpotCheck:
@@ -218,6 +222,6 @@ def on_points(law: Callable[..., ArrayLike], points: np.ndarray) -> np.ndarray:
     return np.asarray(_on_points(law, jnp.asarray(points, float)))
 
 
-@eqx.filter_jit
+@jit_soon
 def _on_points(law: Callable[..., ArrayLike], points: Array) -> Array:
     return jax.vmap(lambda x: jnp.asarray(law(*x)))(points)

@@ -80,7 +80,10 @@ class Frame(NamedTuple):
     @property
     def inner(self) -> Float[np.ndarray, "node coordinate"]:
         """Values of g at the nodes where most calls are."""
-        away = np.asarray(self.places, float) - float(self.scaling.center[0])
+        step, offset, center = (float(np.ravel(x)[0]) for x in (self.axis.step, self.axis.offset, self.scaling.center))
+        points = step * (np.arange(self.axis.nodes) - offset)
+        twice = [round(offset + center / step)] * (len(self.nodes) - len(points))
+        away = np.insert(points, twice, points[twice]) - center
         return np.asarray(self.nodes[:, 0], float)[np.abs(away) <= float(self.scaling.scale[0])]
 
     def matched(self, old: "Frame", a: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

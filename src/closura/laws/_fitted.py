@@ -13,6 +13,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, PyTree
 
+from .._compile import jit_soon
 from ._base import AbstractLaw, LawError, Range
 
 SHARE = 0.99
@@ -201,9 +202,13 @@ class FittedLaw:
     def _of_each(self, x: tuple[ArrayLike, ...], most: int | None, *, gradient: bool = False) -> np.ndarray:
         shape, arrays = self._flat(x)
         law = self.law if most is None else self.some(most)
+        count = len(arrays[0])
+        # As many points as a few programs have: compiling one more takes longer than a thousand points.
+        more = max(0, 2 ** max(6, (count - 1).bit_length()) - count) if count else 0
         with self._precision():
-            values = _evaluated(law, self.frame, tuple(jnp.asarray(xi, float) for xi in arrays), gradient)
-        return np.asarray(values).reshape(-1, *shape)
+            x = tuple(jnp.asarray(np.pad(np.asarray(xi, float), (0, more), mode="edge")) for xi in arrays)
+            values = _evaluated(law, self.frame, x, gradient)
+        return np.asarray(values)[:, :count].reshape(-1, *shape)
 
     def _flat(self, x: tuple[ArrayLike, ...]) -> tuple[tuple[int, ...], list[np.ndarray]]:
         """The shape of arguments together, and each of them as one line."""
@@ -216,7 +221,7 @@ class FittedLaw:
         return jax.enable_x64(self.double or bool(jax.config.read("jax_enable_x64")))
 
 
-@eqx.filter_jit
+@jit_soon
 def _evaluated(law: AbstractLaw, frame: PyTree, x: tuple[Float[Array, " point"], ...], gradient: bool) -> Array:
     """Values or derivatives in the first input, (draw, point)."""
 
@@ -227,12 +232,12 @@ def _evaluated(law: AbstractLaw, frame: PyTree, x: tuple[Float[Array, " point"],
     return eqx.filter_vmap(one)(law) if law.spec.per_chain else one(law)[None]
 
 
-@eqx.filter_jit
+@jit_soon
 def _prior_variance(law: AbstractLaw, frame: PyTree, x: Float[Array, "point input"]) -> Float[Array, " point"] | None:
     return law.prior_variance(frame, x)
 
 
-@eqx.filter_jit
+@jit_soon
 def _before_data(law: AbstractLaw, frame: PyTree) -> AbstractLaw:
     if not law.spec.sampled:
         return law

@@ -45,7 +45,7 @@ def initialise(problem: Equation, data: Observations, settings: Settings) -> tup
     laws, ranges = start_laws(
         target.forward, chains.theta[:, 0], key_laws, rhs_scale_of(problem, data), chains.theta.shape[:2]
     )
-    check_physics(target.forward, prepare(first_of(laws, 2), ranges))
+    check_physics(target.forward, views_of(first_of(laws, 2), ranges))
     own = {name: law for name, law in laws.items() if law.spec.per_chain}
     laws = {name: law for name, law in laws.items() if name not in own}
     if own and seen.forward.approximate:
@@ -147,7 +147,7 @@ def first_chains(
 def with_blanks(setup: Setup, state: State) -> State:
     """The state with a first tuning, and a cache in which nothing is evaluated yet."""
     state = blank_cache(setup, state)
-    return state._replace(tuning=init_all(setup.sweep, state.chains))
+    return state._replace(tuning=eqx.filter_jit(init_all)(setup.sweep, state.chains))
 
 
 def blank_cache(setup: Setup, state: State, sampling: bool = False) -> State:

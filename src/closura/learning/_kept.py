@@ -9,7 +9,7 @@ from jaxtyping import PyTree
 
 from ..data import Observations
 from ..equations import Equation
-from ..laws import AbstractLaw, SolverLaw, SolverLaws, first_of, over_draws, prepare
+from ..laws import AbstractLaw, SolverLaw, SolverLaws, first_of, over_draws
 from ..sampling import Convergence, convergence, named_draws
 from ._initialise import SURVEY_POINTS, finite_rows, views_of
 from ._newton import law_values
@@ -49,9 +49,9 @@ class Kept:
         Where chains have laws of their own, every law has a draw axis in front, and 1 is returned beside them; else 0.
         """
         own = self.state.chains.law if chosen is None else self.kept.law
-        own = jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:])[... if chosen is None else chosen], own)
+        own = jax.tree.map(lambda a: np.asarray(a).reshape(-1, *a.shape[2:])[... if chosen is None else chosen], own)
         shared = {name: law for name, law in self.views.items() if name in self.setup.closures}
-        return over_draws(shared, prepare(own or {}, self.state.ranges, leading=1))
+        return over_draws(shared, views_of(own or {}, self.state.ranges, 1))
 
     @property
     def network(self) -> PyTree:
@@ -152,7 +152,8 @@ class Kept:
         """Inputs the laws were called with along trajectories of current chains, name -> (call, input)."""
         some = self.some_chains()
         laws, axes = self.views_at()
-        laws = jax.device_get(jax.tree.map(lambda a: a[some], laws) if axes else laws)
+        laws = jax.device_get(laws)
+        laws = jax.tree.map(lambda a: a[some], laws) if axes else laws
         seen = self._programs["visited"](laws, self.some_theta())
         self._surveyed = {name: int(np.prod(np.shape(x)[:-1])) for name, x in seen.items()}
         return finite_rows(seen)

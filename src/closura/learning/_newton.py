@@ -6,7 +6,7 @@ Fisher's identity makes the score, averaged over chains, the gradient of the mar
 matrix. Chains of a group share one law while it is learned.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import NamedTuple
 
@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
+from .._compile import jit_soon
 from ..laws import AbstractLaw, Frame, Range, Scaling
 from ..population import normal
 from ..sampling import Chains, GroupKeys, Posterior, per_group, uniforms_by_group
@@ -135,15 +136,15 @@ def grid_of(seen: Mapping[str, np.ndarray], names: list[str]) -> dict[str, list[
 def law_values(law: AbstractLaw, frame: PyTree, inputs: np.ndarray) -> np.ndarray:
     """A law with axes (chain, draw) in front at (point, input), as (chain, draw, point)."""
 
+    return np.asarray(jit_soon(_values)(law, frame, jnp.asarray(inputs, float)))
+
+
+def _values(law: AbstractLaw, frame: PyTree, inputs: Array) -> Array:
     def one(law: AbstractLaw) -> Array:
         called = law.as_function(frame)
-        return jax.vmap(lambda x: called(*x))(jnp.asarray(inputs, float))
+        return jax.vmap(lambda x: called(*x))(inputs)
 
-    return np.asarray(_every(one)(law))
-
-
-def _every(function: Callable[[AbstractLaw], Array]) -> Callable[[AbstractLaw], Array]:
-    return eqx.filter_jit(eqx.filter_vmap(eqx.filter_vmap(function)))
+    return eqx.filter_vmap(eqx.filter_vmap(one))(law)
 
 
 def _priors(posterior: Posterior, chains: Chains, group: int) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:

@@ -224,7 +224,7 @@ class Run(Kept):
         if not self._sampled(state):
             return state
         keys = split_keys(state.keys, 2)
-        return state._replace(keys=keys[0], chains=first_laws(keys[1], state.chains, state.ranges))
+        return state._replace(keys=keys[0], chains=jit_soon(first_laws)(keys[1], state.chains, state.ranges))
 
     def _sample_program(self) -> Program:
         return Program(sample, self.setup, self.mesh, (STATE, SAME, SAME, SAME), (STATE, DRAWS, SAME))

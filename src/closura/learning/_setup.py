@@ -102,7 +102,11 @@ class Draws(NamedTuple):
 
     def pooled(self, chains: Chains) -> Chains:
         """The chains' state with all these draws along the chain axis, for kernels to tune on."""
-        pooled = jax.tree.map(lambda a: jnp.moveaxis(a, 0, 1).reshape(a.shape[1], -1, *a.shape[3:]), self)
+
+        def by_chain(draws: Array) -> Array:
+            return jnp.asarray(np.moveaxis(np.asarray(draws), 0, 1).reshape(draws.shape[1], -1, *draws.shape[3:]))
+
+        pooled = jax.tree.map(by_chain, self)
         return chains._replace(**pooled._asdict())
 
 

@@ -40,7 +40,9 @@ def rescued_groups(posterior: Posterior, chains: Chains) -> tuple[Chains, int]:
     laws = sum(law.weights.shape[-1] for law in chains.law.values() if law.weights is not None)
     behind = whole < whole.max() - allowed(int(np.prod(chains.theta.shape[2:])) + laws)
     source = np.where(behind, int(np.argmax(whole)), np.arange(len(whole)))
-    return (jax.tree.map(lambda a: jnp.asarray(a)[source], chains) if behind.any() else chains), int(behind.sum())
+    return (jax.tree.map(lambda a: jnp.asarray(np.asarray(a)[source]), chains) if behind.any() else chains), int(
+        behind.sum()
+    )
 
 
 def _joint(posterior: Posterior, chains: Chains) -> Array:

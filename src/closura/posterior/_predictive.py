@@ -8,7 +8,9 @@ import jax.random as jr
 import numpy as np
 import pandas as pd
 import xarray as xr
+from jaxtyping import Array, PRNGKeyArray
 
+from .._compile import jit_soon
 from ..data import Observations
 from ..diagnose import predicted
 from ..forward import Noise
@@ -80,9 +82,14 @@ def replicate(run: Run) -> Replicas:
         inferred = np.exp(log_sigma[some]).reshape(-1, log_sigma.shape[-1]).astype(float)[:, data.quantity]
         sigma = np.where(np.isnan(sigma), inferred, sigma)
     key = jr.fold_in(jr.key(run.settings.seed), STREAM)
-    value = target.noise.sample(key, expected, jnp.asarray(sigma, float))
+    value = _sampled(target.noise, key, expected, jnp.asarray(sigma, float))
     arrays = (np.asarray(a, float) for a in (expected, sigma, value))
     return Replicas(data, target.noise, chain, draw, *arrays)
+
+
+@jit_soon
+def _sampled(noise: Noise, key: PRNGKeyArray, expected: Array, sigma: Array) -> Array:
+    return noise.sample(key, expected, sigma)
 
 
 def spread_over(chains: int, draws: int, most: int) -> tuple[np.ndarray, np.ndarray]:

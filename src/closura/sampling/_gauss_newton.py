@@ -6,6 +6,7 @@ H is Fisher's information of the data (Gauss-Newton), averaged over chains, and 
 and top tells what data say of the law when all else may follow it, and how all else follows.
 """
 
+import dataclasses
 from typing import NamedTuple
 
 import jax
@@ -62,9 +63,9 @@ def information(posterior: Posterior, chains: Chains) -> Information:
     """At some chains of every group; a solve that fails counts for nothing."""
     count = chains.theta.shape[1]
     chosen = np.linspace(0, count - 1, min(PICKED, count)).astype(int)
-    some = jax.tree.map(lambda a: a[:, chosen], chains._replace(cache=Cache(())))
-    # From the host: arrays that came to lie on other devices would have it compiled again.
-    return jax.device_get(jit_soon(_information)(*jax.device_get((posterior, some))))
+    # From the host: arrays that came to lie on other devices would have it compiled again, as would a density without gradients.
+    told, every = jax.device_get((dataclasses.replace(posterior, gradients=True), chains._replace(cache=Cache(()))))
+    return jax.device_get(jit_soon(_information)(told, jax.tree.map(lambda a: a[:, chosen], every)))
 
 
 def _information(posterior: Posterior, chains: Chains) -> Information:
@@ -142,10 +143,14 @@ def precisions(population: Population, chains: Chains) -> list[Precisions]:
     mean = None if population.mean_precision is None else np.asarray(population.mean_precision, float)
     held, which = np.asarray(population.shared_precision, float), (np.flatnonzero(~shared), np.flatnonzero(shared))
     if chains.phi:
-        every = np.asarray(jax.vmap(jax.vmap(population.precision))(chains.phi), float).mean(axis=1)
+        every = np.asarray(jit_soon(_precision_of)(population, chains.phi), float).mean(axis=1)
     else:
         every = np.asarray([population.precision(())] * groups, float)
     return [Precisions(one, mean, held, *which) for one in every]
+
+
+def _precision_of(population: Population, phi: PyTree) -> Array:
+    return jax.vmap(jax.vmap(population.precision))(phi)
 
 
 class Above(NamedTuple):

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
+from .._compile import jit_soon
 from ..laws import Frame, SmoothLaw
 from ..population import NUMBERS, Population, normal, slice_draw, uniforms
 from ._accept import Randomness, decide
@@ -159,10 +160,14 @@ class LawMove(Kernel):
     def dispersed(self, keys: GroupKeys, chains: Chains, tuning: LawTuning, posterior: Target) -> Chains:
         """Every chain with a law of its own from the Gauss-Newton posterior, somewhat narrowed; all else follows. The cache is
         that of where chains were."""
-        law = chains.law[self.law]
-        (uniform,) = jax.vmap(lambda key: uniforms(key, law.weights.shape[1:]))(keys)
-        away = NARROWED * normal(uniform) / jnp.sqrt(tuning.standard(law.log_size)[0])
-        return sheared(chains, tuning, self.law, _times(tuning.color, away), posterior.population)
+        return jit_soon(_dispersed)(self.law, keys, chains, tuning, posterior.population)
+
+
+def _dispersed(name: str, keys: GroupKeys, chains: Chains, tuning: LawTuning, population: Population) -> Chains:
+    law = chains.law[name]
+    (uniform,) = jax.vmap(lambda key: uniforms(key, law.weights.shape[1:]))(keys)
+    away = NARROWED * normal(uniform) / jnp.sqrt(tuning.standard(law.log_size)[0])
+    return sheared(chains, tuning, name, _times(tuning.color, away), population)
 
 
 def _whitened(

@@ -21,11 +21,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from .._compile import jit_soon
 from ._accept import Randomness, by_halves, decide, is_finite, randomness
 from ._blocks import Blocks, log_density
 from ._kernel import Kernel
 from ._posterior import Target
-from ._state import Chains, GroupKeys, Info
+from ._state import Cache, Chains, GroupKeys, Info
 
 TARGET_ACCEPTANCE = 0.574
 # In units of the preconditioner a good step is of order one: beyond these bounds acceptance tells nothing of the posterior.
@@ -108,11 +109,14 @@ class Mala(Kernel):
     def tune(self, tuning: MalaTuning, draws: Chains, posterior: Target) -> MalaTuning:
         if self.covariance is None:
             return tuning
-        position = self.blocks.split(draws)
-        return tuning._replace(factor=self.blocks.factor(position, self.shrink))
+        return tuning._replace(factor=jit_soon(_factor_of)(self, draws._replace(cache=Cache(()))))
 
     def frozen(self) -> "Mala":
         return self if self.covariance is None else dataclasses.replace(self, covariance="frozen")
+
+
+def _factor_of(kernel: "Mala", draws: Chains) -> Array:
+    return kernel.blocks.factor(kernel.blocks.split(draws), kernel.shrink)
 
 
 def _apply(factor: Array, x: Array) -> Array:

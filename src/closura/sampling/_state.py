@@ -1,6 +1,7 @@
 """What the chains hold, as one immutable PyTree. Every array has the group axis first, then the chain axis."""
 
 from collections.abc import Iterable
+from functools import partial
 from typing import NamedTuple, TypeVar
 
 import jax
@@ -53,12 +54,23 @@ class Info(NamedTuple):
 
 def per_group(keys: GroupKeys, number: int | Array) -> GroupKeys:
     """A fresh key a group, one for each number."""
+    return _fold_in(keys, number)
+
+
+@jax.jit
+def _fold_in(keys: GroupKeys, number: int | Array) -> GroupKeys:
     return jax.vmap(lambda key: jax.random.fold_in(key, number))(keys)
 
 
 def split_keys(keys: GroupKeys, count: int) -> list[GroupKeys]:
     """`count` new keys a group, as `count` arrays over groups."""
-    return list(jnp.moveaxis(jax.vmap(lambda key: jax.random.split(key, count))(keys), 1, 0))
+    return list(_split(keys, count))
+
+
+@partial(jax.jit, static_argnums=1)
+def _split(keys: GroupKeys, count: int) -> tuple[GroupKeys, ...]:
+    parts = jax.vmap(lambda key: jax.random.split(key, count))(keys)
+    return tuple(parts[:, number] for number in range(count))
 
 
 def uniforms_by_group(keys: GroupKeys, *shapes: tuple[int, ...]) -> list[Array]:
