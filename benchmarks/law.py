@@ -83,7 +83,8 @@ def main(arguments: list[str]) -> None:
     # Programs are compiled once and shared by the workers through a cache on disk.
     os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(asked.keep.resolve() / "compiled"))
     jobs = [(c, s, asked.keep) for c in asked.cases for s in range(asked.first, asked.first + asked.sets)]
-    with ProcessPoolExecutor(asked.workers, mp_context=get_context("spawn")) as pool:
+    # A process keeps every program it compiled, and the system lets it map so many pages of them.
+    with ProcessPoolExecutor(asked.workers, mp_context=get_context("spawn"), max_tasks_per_child=15) as pool:
         rows = list(pool.map(_one, jobs))
     print(
         table(
