@@ -54,11 +54,11 @@ def alike(one, other):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12), one, other)
 
 
-def everything(model, theta, context, axes=0):
+def everything(model, theta, context, own=None, axes=0):
     """All that is asked of a likelihood, the chain axis first."""
-    predicted, jacobian = model.linearise(theta, context, context_axes=axes)
-    found = model.evaluate(theta, context, context_axes=axes), model.values(theta, context, context_axes=axes)
-    return *found, predicted, jnp.moveaxis(jacobian, 0, -1), model.predict(theta, context, context_axes=axes)
+    predicted, jacobian = model.linearise(theta, context, own, axes)
+    found = model.evaluate(theta, context, own, axes), model.values(theta, context, own, axes)
+    return *found, predicted, jnp.moveaxis(jacobian, 0, -1), model.predict(theta, context, own=own, law_axes=axes)
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,8 @@ def test_every_chain_may_have_laws_of_its_own(axes, sigma, blocked, monkeypatch)
     expected = jax.tree.map(lambda *a: jnp.concatenate(a), *alone)
     if blocked:
         monkeypatch.setattr(_likelihood, "block_size", lambda solves, bytes_each: 2)
-    found = eqx.filter_jit(lambda theta, context: everything(model, theta, context, axes))(theta, stacked(laws, *shape))
+    every = eqx.filter_jit(lambda theta, own: everything(model, theta, law(99), own, axes))
+    found = every(theta, stacked(laws, *shape))
     alike(found, expected)
     assert np.abs(np.diff(np.asarray(found[-1]), axis=0)).max() > 0.01  # the laws differ
 

@@ -31,7 +31,7 @@ from jax import lax
 from jaxtyping import Array, Float, Int, Key, PRNGKeyArray, PyTree
 
 from ..forward import Likelihood
-from ..laws import SolverLaws, over_draws, prepare
+from ..laws import SolverLaws, prepare
 from ..population import PopulationDraws
 
 LEVEL = 0.01  # false alarms in all; each question has half of it
@@ -165,11 +165,11 @@ def _compared(
 
     def block(part: _Rows) -> _Found:
         log_scale, own = jax.tree.map(lambda a: a[part.draw], (stored.log_sigma, stored.law))
-        mine, axes = over_draws(context, prepare(own, tables, leading=2), 2) if own else (context, 0)
+        laws, axes = prepare(own or {}, tables, leading=2), 2 if own else 0
 
         def attempt(place: Array, value: Array) -> _Trial:
             """How well theta at a place fits."""
-            predicted, jacobian = target.linearise(mean + jnp.einsum("spq,rsq->rsp", lower, place), mine, axes)
+            predicted, jacobian = target.linearise(mean + jnp.einsum("spq,rsq->rsp", lower, place), context, laws, axes)
             gradient = jnp.einsum("prso,spq->qrso", jacobian, lower)
             scale = jnp.broadcast_to(target.measured.scales(log_scale), predicted.shape)
             missing = jnp.isnan(value)

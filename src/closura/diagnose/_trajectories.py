@@ -71,7 +71,9 @@ class SpotCheck(NamedTuple):
 @jit_soon
 def predicted(target: Likelihood, theta: Array, laws: SolverLaws, law_axes: int = 0, network: PyTree = None) -> Array:
     """What the forward model predicts of the data, (draw, system, observation); laws may have so many axes in front."""
-    return target.predict(theta, target.model(laws, network), context_axes=law_axes)
+    first = jax.tree.map(lambda a: a[(0,) * law_axes], laws)
+    own = laws if law_axes else None
+    return target.predict(theta, target.model(first, network), own=own, law_axes=law_axes)
 
 
 @jit_soon

@@ -275,6 +275,10 @@ class ForwardModel(abc.ABC):
         """What `predict` needs beside theta, from the laws and the network of a surrogate."""
         return laws
 
+    def with_own_laws(self, context: PyTree, laws: SolverLaws) -> PyTree:
+        """The context of a chain that has laws of its own, which take the place of those of the same names."""
+        return {**context, **laws} if laws else context
+
     def for_reverse_mode(self) -> "ForwardModel":
         """The same model, where derivatives are wanted in reverse mode (of laws) instead of forward mode (of theta)."""
         return self

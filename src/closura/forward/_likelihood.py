@@ -27,8 +27,8 @@ Sound = Bool[Array, "chain #system"]
 class Likelihood(eqx.Module):
     """log p(y | theta, context, scale) of every chain and system: observations scatter about predictions by their noise.
 
-    `context` is what the forward model needs beside theta: laws for a solver, a network for a surrogate. It is shared by all
-    (`context_axes=0`), or its arrays have a chain axis in front (1), or a chain and a system axis (2).
+    `context` is what the forward model needs beside theta: laws for a solver, a network for a surrogate; all share it. Laws
+    that are not shared (`own`) have a chain axis in front of their arrays (`law_axes=1`), or a chain and a system axis (2).
 
     Where every scale of the noise is stated, `evaluate` finds (log likelihood, gradient) and `values` the former. Where one is
     inferred they find `ResidualStats`, from which `loglik_and_grad` and `loglik` make the same at any scale: `log_scale` is
@@ -53,35 +53,41 @@ class Likelihood(eqx.Module):
         return self.forward.prepare_context(laws, network)
 
     def predict(
-        self, theta: Theta, context: PyTree, forward: ForwardModel | None = None, context_axes: int = 0
+        self,
+        theta: Theta,
+        context: PyTree,
+        forward: ForwardModel | None = None,
+        own: SolverLaws | None = None,
+        law_axes: int = 0,
     ) -> Predictions:
         """In blocks, like `evaluate`; by another form of the forward model, if given."""
         solves, forward = theta.shape[0] * theta.shape[1], forward or self.forward
         if block_size(solves, self.forward.working_set_size(0) * theta.dtype.itemsize) == solves:
-            return self._batched(forward, context, context_axes)(theta)
-        own, same = _split(context, context_axes)
+            return self._batched(forward, context, own, law_axes)(theta)
 
         def one_chain(part: tuple[Array, PyTree]) -> Array:
             theta, own = jax.tree.map(lambda a: a[None], part)
-            return self._batched(forward, eqx.combine(own, same), context_axes)(theta)[0]
+            return self._batched(forward, context, own, law_axes)(theta)[0]
 
         return lax.map(one_chain, (theta, own))
 
     def linearise(
-        self, theta: Theta, context: PyTree, context_axes: int = 0
+        self, theta: Theta, context: PyTree, own: SolverLaws | None = None, law_axes: int = 0
     ) -> tuple[Predictions, Float[Array, "parameter chain system observation"]]:
         """Predictions and their Jacobian, the tangent axis first.
 
         Outermost, so that each tangent is a contiguous batch over chains and systems and the primal is computed once.
         """
-        batched = self._batched(self.forward, context, context_axes)
+        batched = self._batched(self.forward, context, own, law_axes)
 
         def push(direction: Array) -> tuple[Array, Array]:
             return jax.jvp(batched, (theta,), (jnp.broadcast_to(direction, theta.shape),))
 
         return jax.vmap(push, out_axes=(None, 0))(jnp.eye(theta.shape[-1]))
 
-    def evaluate(self, theta: Theta, context: PyTree, context_axes: int = 0) -> LogLikAndGrad | ResidualStats:
+    def evaluate(
+        self, theta: Theta, context: PyTree, own: SolverLaws | None = None, law_axes: int = 0
+    ) -> LogLikAndGrad | ResidualStats:
         """Log likelihood and gradient of each system, or what they are made of; a failed solve has -inf.
 
         Worked through in blocks whose state fits the first-level cache, which halves the time of a large batch.
@@ -89,24 +95,25 @@ class Likelihood(eqx.Module):
         chains, systems, parameters = theta.shape
         size = block_size(chains * systems, self.forward.working_set_size(parameters) * theta.dtype.itemsize)
         if size == chains * systems:
-            return self._evaluate(theta, context, context_axes)
-        own, same = _split(context, context_axes)
+            return self._evaluate(theta, context, own, law_axes)
 
         def block(part: tuple[Array, Array, Array]) -> PyTree:
             theta, *place = part
             # Every array of a likelihood has the system axis first: pick the rows these solves belong to.
             rows = jax.tree.map(lambda a: a[place[1]], self)
-            mine = jax.tree.map(lambda a: a[tuple(place[:context_axes])][None], own)
-            found = rows._evaluate(theta[None], eqx.combine(mine, same), 2 if context_axes else 0)
+            mine = jax.tree.map(lambda a: a[tuple(place[:law_axes])][None], own)
+            found = rows._evaluate(theta[None], context, mine, 2 if law_axes else 0)
             return jax.tree.map(lambda a: a[0], found)
 
         chain, system = jnp.repeat(jnp.arange(chains), systems), jnp.tile(jnp.arange(systems), chains)
         parts = theta.reshape(-1, size, parameters), chain.reshape(-1, size), system.reshape(-1, size)
         return jax.tree.map(lambda a: a.reshape(chains, systems, *a.shape[2:]), lax.map(block, parts))
 
-    def values(self, theta: Theta, context: PyTree, context_axes: int = 0) -> LogLik | ResidualStats:
+    def values(
+        self, theta: Theta, context: PyTree, own: SolverLaws | None = None, law_axes: int = 0
+    ) -> LogLik | ResidualStats:
         """What `evaluate` finds, without gradients."""
-        stats = self.noise.stats(self.measured, self.predict(theta, context, context_axes=context_axes), None)
+        stats = self.noise.stats(self.measured, self.predict(theta, context, own=own, law_axes=law_axes), None)
         return stats if self.scale_inferred else self.loglik(stats, None)
 
     def loglik_and_grad(self, found: LogLikAndGrad | ResidualStats, log_scale: LogScale | None) -> LogLikAndGrad:
@@ -166,24 +173,21 @@ class Likelihood(eqx.Module):
         loglik = self.noise.loglik(self.measured, self.noise.stats(self.measured, prediction, None), log_scale)
         return jnp.mean(jnp.sum(loglik if sound is None else jnp.where(sound, loglik, 0.0), axis=-1))
 
-    def _evaluate(self, theta: Theta, context: PyTree, context_axes: int) -> LogLikAndGrad | ResidualStats:
-        stats = self.noise.stats(self.measured, *self.linearise(theta, context, context_axes))
+    def _evaluate(
+        self, theta: Theta, context: PyTree, own: SolverLaws | None, law_axes: int
+    ) -> LogLikAndGrad | ResidualStats:
+        stats = self.noise.stats(self.measured, *self.linearise(theta, context, own, law_axes))
         return stats if self.scale_inferred else self.loglik_and_grad(stats, None)
 
-    def _batched(self, forward: ForwardModel, context: PyTree, context_axes: int = 0) -> Callable[[Theta], Predictions]:
-        own, same = _split(context, context_axes)
-
+    def _batched(
+        self, forward: ForwardModel, context: PyTree, own: SolverLaws | None = None, law_axes: int = 0
+    ) -> Callable[[Theta], Predictions]:
         def one(theta: Array, where: ObservationIndex, system: Array, own: PyTree) -> Array:
-            return forward.predict(theta, eqx.combine(own, same), where, system)
+            return forward.predict(theta, forward.with_own_laws(context, own or {}), where, system)
 
-        over_systems = jax.vmap(one, in_axes=(0, 0, 0, 0 if context_axes == 2 else None))
-        over_chains = jax.vmap(over_systems, in_axes=(0, None, None, 0 if context_axes else None))
+        over_systems = jax.vmap(one, in_axes=(0, 0, 0, 0 if law_axes == 2 else None))
+        over_chains = jax.vmap(over_systems, in_axes=(0, None, None, 0 if law_axes else None))
         return lambda theta: self.noise.clip(over_chains(theta, self.where, self.system, own), self.measured)
-
-
-def _split(context: PyTree, context_axes: int) -> tuple[PyTree, PyTree]:
-    """What of a context belongs to each chain (and system), and what is the same for all."""
-    return eqx.partition(context, lambda leaf: context_axes > 0 and isinstance(leaf, jax.Array | np.ndarray))
 
 
 def likelihood(problem: Equation, data: Observations) -> Likelihood:

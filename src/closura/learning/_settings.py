@@ -333,11 +333,7 @@ def with_laws(problem: Equation, settings: Settings) -> Equation:
         raise SettingsError(
             f"{why} knows laws as networks only; use forward='solver' to sample them, or law_kind='network'"
         )
-    networks = settings.networks or problem.expensive
-    if settings.law_kind == "sampled" and networks and problem.closures:
-        raise SettingsError(
-            f"laws of {problem.name} cannot be sampled yet, because its solutions are expensive: they are networks; drop law_kind='sampled' (--law)"
-        )
+    networks = settings.networks or (problem.expensive and settings.law_kind is None)
     if settings.law_kind is None and not networks:
         return problem
     laws = {n: spec.as_network() if networks else spec.as_sampled() for n, spec in problem.closures.items()}

@@ -12,7 +12,7 @@ from jax import lax
 from jaxtyping import Array, ArrayLike, Float, Int, PyTree
 
 from ..forward import Likelihood, NoisePrior
-from ..laws import AbstractLaw, SolverLaw, SolverLaws, prepare
+from ..laws import AbstractLaw, SolverLaw, SolverLaws, first_of, prepare
 from ..population import Population
 from ..sampling import Chains, GroupKeys, Info, Kernel, Posterior, Tuning, split_keys
 from ._settings import Settings
@@ -174,6 +174,7 @@ class Setup(eqx.Module):
         """The density that kernels leave invariant, under these laws and at this point of the schedule; while `sampling`,
         corrected by the solver if that is asked for, and with gradients only if a kernel needs them."""
         network = eqx.combine(state.surrogate.weights, self.network)
+        laws = {**laws, **prepare(first_of(state.chains.law or {}, 1 + self.law_axes), state.ranges)}
         return Posterior(
             self.likelihood,
             self.exact,

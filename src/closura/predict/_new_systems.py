@@ -37,7 +37,8 @@ def new_systems(fleet: Fleet, table: object, until: float | None, seed: int = 0,
     draws = infer(target, laws, stored, prior, seed, fleet.stored_tables)
     reference = stored if fleet.hierarchical else _as_population(prior, stored, len(data.systems))
     last, draw = jnp.asarray(draws.theta[-1], float), jnp.asarray(draws.which[-1])
-    found = membership(target, target.model(laws), reference, last, seed, draw, fleet.stored_tables)
+    some_laws, _ = fleet.stored_laws(np.zeros((), int))
+    found = membership(target, target.model(some_laws), reference, last, seed, draw, fleet.stored_tables)
     if not fleet.hierarchical:  # nothing conflicts with a population that there is not
         found = found._replace(conflict_p=np.full_like(found.conflict_p, np.nan))
     log_sigma = None

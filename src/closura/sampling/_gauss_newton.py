@@ -96,7 +96,7 @@ def _of_chain(posterior: Posterior, theta: Array, laws: PyTree, log_sigma: Array
         if not laws:
             return likelihood.predict(theta[None], posterior.context)[0]
         own = {name: law.with_weights(unravel(flat).get(name)) for name, law in laws.items()}
-        context = {**posterior.context, **prepare(own, posterior.ranges)}
+        context = likelihood.forward.with_own_laws(posterior.context, prepare(own, posterior.ranges))
         return likelihood.predict(theta[None], context)[0]
 
     def along_theta(direction: Array) -> tuple[Array, Array]:

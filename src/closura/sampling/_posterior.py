@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from ..forward import Likelihood, NoisePrior
-from ..laws import over_draws, prepare
+from ..laws import prepare
 from ..population import Population
 from ._state import Cache, Chains
 
@@ -76,7 +76,8 @@ class Posterior(eqx.Module):
     """The posterior of a run under given laws and surrogate.
 
     - `likelihood` is what chains see, through the solver or a surrogate; `exact` is the solver's.
-    - `context`, `exact_context` are what these forward models need beside theta, the same for all chains.
+    - `context`, `exact_context` are what these forward models need beside theta, the same for all chains; laws in them that
+      chains hold for themselves are those of some chain.
     - `law_axes`: laws that are not shared belong to a chain (1), or to a system of a chain (2).
     - `ranges` are what tables of laws cover, for laws that chains hold for themselves.
     - `population` is p(theta | phi) p(phi); `noise` the prior of the size of the noise, None where that is known.
@@ -137,11 +138,9 @@ class Posterior(eqx.Module):
 
     def _over_chains(self, function: Callable[..., PyTree], context: PyTree, chains: Chains) -> PyTree:
         """Of (chain, system, parameter), for chains of all groups at once."""
-        theta, axes = chains.theta, 0
+        theta = chains.theta
         flat = theta.reshape(-1, *theta.shape[2:])
-        if chains.law:  # of every chain, or of every system of every chain
-            own = jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), chains.law)
-            shared = {name: law for name, law in context.items() if name not in own}
-            context, axes = over_draws(shared, prepare(own, self.ranges, self.law_axes), self.law_axes)
-        found = function(flat, context, axes)
+        own = jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), chains.law or {})
+        # Of every chain, or of every system of every chain.
+        found = function(flat, context, prepare(own, self.ranges, self.law_axes), self.law_axes if own else 0)
         return jax.tree.map(lambda a: a.reshape(*theta.shape[:2], *a.shape[1:]), found)
