@@ -12,7 +12,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from ..laws import AbstractLaw, Known, KnownLaw, LawSpec, Scaling
+from ..laws import Known, KnownLaw, LawSpec, Range, Scaling, SolverLaw
 from ..parameters import LogNormal, Parameters, check_name
 
 Tree = TypeVar("Tree")
@@ -150,9 +150,15 @@ def unit_scaling(inputs: int) -> Scaling:
     return Scaling(jnp.zeros(inputs), jnp.ones(inputs), jnp.ones(()))
 
 
-def unit_laws(closures: Mapping[str, LawSpec]) -> dict[str, AbstractLaw]:
+def unit_laws(closures: Mapping[str, LawSpec]) -> dict[str, SolverLaw]:
     """Laws as they are before a fit, in units of one."""
-    return {name: spec.build(jr.key(0), unit_scaling(spec.inputs)) for name, spec in closures.items()}
+    return {name: _unit_law(spec) for name, spec in closures.items()}
+
+
+def _unit_law(spec: LawSpec) -> SolverLaw:
+    with jax.ensure_compile_time_eval():
+        scaling, one = unit_scaling(spec.inputs), jnp.ones(spec.inputs)
+        return spec.build(jr.key(0), scaling).as_function(spec.frame(Range(-one, one), scaling))
 
 
 def identity_laws(closures: Mapping[str, LawSpec]) -> dict[str, KnownLaw]:
@@ -160,7 +166,7 @@ def identity_laws(closures: Mapping[str, LawSpec]) -> dict[str, KnownLaw]:
     return {name: KnownLaw(Known(_first, spec.inputs)) for name, spec in closures.items()}
 
 
-def constant_laws(closures: Mapping[str, LawSpec], sizes: Mapping[str, ArrayLike]) -> dict[str, AbstractLaw]:
+def constant_laws(closures: Mapping[str, LawSpec], sizes: Mapping[str, ArrayLike]) -> dict[str, SolverLaw]:
     """Laws of these sizes, whatever their inputs; those without a size as they are."""
     constant = {
         n: Known(lambda *x, c=c: jnp.full(jnp.shape(x[0]), c, dtype=float), closures[n].inputs)
