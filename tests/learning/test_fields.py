@@ -89,3 +89,30 @@ def test_a_table_of_another_shape_says_so():
     table = observed("rock", 1).to_frame().rename(columns={"y": "time"})
     with pytest.raises(cl.DataError, match=r"no column 'y'"):
         cl.fit(PROBLEMS["rock"], table, progress=False)
+
+
+@pytest.mark.parametrize("name", ["channel", pytest.param("rock", marks=pytest.mark.nightly)])
+def test_laws_are_sampled_on_fields(name):
+    """Every chain with a law of its own, where somebody asks for it."""
+    settings = make_settings(
+        FEW | {"iterations": 12, "newton_every": 2, "forward": "solver", "law_kind": "sampled"}, PROBLEMS[name]
+    )
+    run = Run(PROBLEMS[name], observed(name, 3), settings)
+    while not run.finished:
+        run.advance()
+    law = run.kept.law["f"].coordinates
+    assert np.isfinite(law).all()
+    assert np.ptp(law, axis=(0, 1)).max() > 0
+    assert np.ptp(run.theta(), axis=(0, 1)).min() > 0
+
+
+@pytest.mark.nightly
+def test_a_check_of_a_field_whose_law_is_sampled():
+    said = cl.check(PROBLEMS["rock"], observed("rock", 3), forward="solver", law_kind="sampled", **FEW)
+    assert "about" in str(said)
+
+
+@pytest.mark.parametrize("kind", ["basis", "fno-supervised", "pinn"])
+def test_surrogates_take_no_sampled_laws_and_say_so(kind):
+    with pytest.raises(ValueError, match="knows laws as networks only; use forward='solver' to sample them"):
+        make_settings({"forward": kind, "law_kind": "sampled"}, PROBLEMS["rock"])

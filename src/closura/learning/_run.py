@@ -19,6 +19,7 @@ from jaxtyping import PyTree
 from .._compile import jit_soon
 from ..data import Observations
 from ..equations import Equation, align
+from ..laws import SolverLaws
 from ..sampling import Chains, Posterior, per_group, split_keys
 from ._initialise import (
     blank_cache,
@@ -44,7 +45,7 @@ from ._newton import (
 from ._program import DRAWS, SAME, STATE, Program
 from ._schedule import learn_schedule, make_plan, sample_schedule, temperatures
 from ._settings import Settings, with_laws
-from ._setup import AXIS, Draws, Log, State
+from ._setup import AXIS, Draws, Log, Setup, State
 from ._stuck_chains import rescued, rescued_groups
 from .algorithm import learn, sample
 
@@ -57,8 +58,13 @@ def _refreshed(posterior: Posterior, chains: Chains) -> Chains:
     return posterior.refresh(chains)
 
 
+@eqx.filter_jit
+def _posterior_of(setup: Setup, laws: SolverLaws, state: State) -> Posterior:
+    return setup.posterior(laws, state)
+
+
 def _network_note(laws: str, settings: Settings) -> str:
-    cure = "laws are sampled where solutions are curves, and these are expensive"
+    cure = "its solutions are expensive: forward='solver' with law_kind='sampled' (--law sampled) takes hours"
     if settings.networks:
         cure = f"forward={settings.forward!r} knows no other, forward='solver' does"
     return f"law {laws} is a network here, without error bars of its own; {cure}"
@@ -196,7 +202,7 @@ class Run(Kept):
         else:
             ranges = {name: table_range(seen[name]) for name in self.sampled}
             chains, frames = widened(chains, frames, ranges)
-            posterior = self.setup.posterior(self.views, self.state._replace(ranges=frames))
+            posterior = _posterior_of(self.setup, self.views, self.state._replace(ranges=frames, replay=()))
             rounds = (1 - SURVEY) * self.plan.learn / size
             chains, told = newton_step(posterior, chains, temperature, newton_rate(part, rounds))
             self.arrived = self.arrived + 1 if told.arrived and temperature == 1 else 0
@@ -299,7 +305,7 @@ class Run(Kept):
     @property
     def posterior(self) -> Posterior:
         """The density that chains see now."""
-        return self.setup.posterior(self.views, self.state)
+        return _posterior_of(self.setup, self.views, self.state._replace(replay=()))
 
     def _went_wrong(self, log: Log, seen: dict[str, np.ndarray]) -> bool:
         """Are law or surrogate no longer numbers, or has no chain a solution any more where they had when this began?
