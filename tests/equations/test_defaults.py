@@ -7,6 +7,7 @@ import pytest
 import closura as cl
 from closura.data import read_table
 from closura.equations import align
+from closura.equations._align import WIDER
 
 FIRST, LATER = np.array([310.0, 290.0, 305.0]), 150.0
 
@@ -32,11 +33,13 @@ def test_where_a_state_begins_data_tell():
     parameters = seen(decay({"start": cl.Real()}))
     start = parameters.kinds["start"]
     assert start.guess == 305.0
-    assert start.width == pytest.approx(np.std([*FIRST, *[LATER] * 3]))
-    assert start.spread == pytest.approx(0.5 * start.width)
+    scale = np.std([*FIRST, *[LATER] * 3])
+    assert start.width == pytest.approx(WIDER * scale)  # observations are not used twice
+    assert start.spread == pytest.approx(0.5 * scale)
+    assert np.allclose(parameters.first_scales[:, parameters.names.index("start")], [1 / WIDER, 1 / 3])
     assert parameters.kinds["k"] == cl.Positive()
     assert parameters.notes == (
-        "k is taken to be about 1, give or take a factor of 2.7 (no prior stated); start is taken to be about 305 ± 76 (from "
+        "k is taken to be about 1, give or take a factor of 2.7 (no prior stated); start is taken to be about 305 ± 3.8e+02 (from "
         "the first observations); guess= or prior= say better",
     )
 
