@@ -14,7 +14,6 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -84,8 +83,8 @@ def main(arguments: list[str]) -> None:
     os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(asked.keep.resolve() / "compiled"))
     jobs = [(c, s, asked.keep) for c in asked.cases for s in range(asked.first, asked.first + asked.sets)]
     # A process keeps every program it compiled, and the system lets it map so many pages of them.
-    with ProcessPoolExecutor(asked.workers, mp_context=get_context("spawn"), max_tasks_per_child=15) as pool:
-        rows = list(pool.map(_one, jobs))
+    with get_context("spawn").Pool(asked.workers, maxtasksperchild=15) as pool:
+        rows = pool.map(_one, jobs, chunksize=1)
     print(
         table(
             COLUMNS,
