@@ -77,7 +77,7 @@ def from_prior(key):
     return Chains(theta, phi, law={"f": law.with_weights(a).with_size(size)})
 
 
-def tunings(kernels, chains):
+def tunings(kernels, chains, shear):
     """Constants as a fit might have found them, or not: the moves are exact with any."""
     random = np.random.default_rng(0)
     tuning = init_all(kernels, chains)
@@ -88,8 +88,11 @@ def tunings(kernels, chains):
     parts = _whitened(
         half @ half.T, random.normal(size=count), a, np.asarray(chains.law["f"].log_size[0, :500], float), frame
     )
-    shears = [0.05 * random.normal(size=(*shape, count)) for shape in ((SYSTEMS, 2), (2,), (0,))]
+    shears = [shear * random.normal(size=(*shape, count)) for shape in ((SYSTEMS, 2), (2,), (0,))]
     law = LawTuning(*(jnp.asarray(x)[None] for x in (*parts, *shears)), jnp.log(jnp.array([0.4])), jnp.zeros(1))
+    law = law._replace(theta_at=tuning["law f"].theta_at, mean_at=tuning["law f"].mean_at)
+    if "independence" not in tuning:
+        return tuning | {"law f": law}
     of_theta = tuning["independence"]
     inner = np.array([[4 / SIGMA**2, 0.1], [0.1, 0.3]])
     of_theta = of_theta._replace(
@@ -100,10 +103,10 @@ def tunings(kernels, chains):
     return tuning | {"law f": law, "independence": of_theta}
 
 
-def z_scores(kernels, seed=0):
+def z_scores(kernels, seed=0, shear=0.05, sweeps=SWEEPS):
     """Of first and second moments of all that chains hold after some sweeps, and how often laws moved."""
     start = from_prior(jr.key(seed))
-    tuning = tunings(kernels, start)
+    tuning = tunings(kernels, start, shear)
 
     def one(chains, key):
         key_data, key_sweep = jr.split(key)
@@ -112,7 +115,7 @@ def z_scores(kernels, seed=0):
         chains, _, info = sweep(kernels, key_sweep[None], posterior.refresh(chains), tuning, posterior)
         return chains._replace(cache=Cache(())), info.acceptance.mean((0, 1))
 
-    end, accepted = jax.jit(lambda c: jax.lax.scan(one, c, jr.split(jr.key(seed + 1), SWEEPS)))(start)
+    end, accepted = jax.jit(lambda c: jax.lax.scan(one, c, jr.split(jr.key(seed + 1), sweeps)))(start)
 
     def moments(chains):
         law, phi = chains.law["f"], chains.phi
@@ -133,8 +136,15 @@ def z_scores(kernels, seed=0):
 KERNELS = [Independence(), PopulationGibbs(), LawMove("f", 2), LawSize()]
 
 
-def test_everything_stays_as_the_prior_has_it():
-    z, accepted = z_scores(KERNELS)
+CURVED = [LawMove("f", 2, logs=(True, False)), LawSize()]
+
+
+LONG = {"shear": 0.3, "sweeps": 80}
+
+
+@pytest.mark.parametrize(("kernels", "how"), [(KERNELS, {}), (CURVED, LONG)], ids=["straight", "curved"])
+def test_everything_stays_as_the_prior_has_it(kernels, how):
+    z, accepted = z_scores(kernels, **how)
     assert np.all(accepted > 0.05), accepted
     assert np.abs(z).max() < 4.5, np.abs(z).max()
 
@@ -143,4 +153,16 @@ def test_everything_stays_as_the_prior_has_it():
 def test_it_would_notice(left_out, monkeypatch):
     monkeypatch.setattr(_law_move, left_out, lambda z, *_: jnp.zeros(z.shape[:-1]))
     z, _ = z_scores(KERNELS)
+    assert np.abs(z).max() > 6
+
+
+def test_it_would_notice_a_curve_without_its_volume(monkeypatch):
+    whole = LawMove._sheared
+
+    def without(*args):
+        moved, volume = whole(*args)
+        return moved, jnp.where(jnp.isfinite(volume), 0.0, volume)
+
+    monkeypatch.setattr(LawMove, "_sheared", without)
+    z, _ = z_scores(CURVED, **LONG)
     assert np.abs(z).max() > 6

@@ -58,7 +58,7 @@ def initialise(problem: Equation, data: Observations, settings: Settings) -> tup
     replay = Replay(kept[0], kept[1], jnp.zeros(settings.groups, int)) if kept else ()
     surrogate, frame = eqx.partition(network, trainable(network))
     sampled = [name for name, law in own.items() if law.weights is not None]
-    sampler = make_sampler(settings, prior, noise, len(data.systems), sampled)
+    sampler = make_sampler(settings, prior, noise, len(data.systems), sampled, problem.parameters.logs)
     check_moves(sampler, chains)
     setup = Setup(seen, target, prior, laws, frame, noise, sampler, settings)
     weights = {name: law.weights for name, law in laws.items()}

@@ -51,14 +51,20 @@ KERNELS: dict[str, Make] = {
 
 
 def make_sampler(
-    settings: Settings, population: Population, noise: NoisePrior | None, systems: int, laws: Sequence[str] = ()
+    settings: Settings,
+    population: Population,
+    noise: NoisePrior | None,
+    systems: int,
+    laws: Sequence[str] = (),
+    logs: tuple[bool, ...] = (),
 ) -> tuple[Kernel, ...]:
-    """Kernels of a sweep: those that are asked for, or what suits the problem; `laws` are those that are sampled."""
+    """Kernels of a sweep: those that are asked for, or what suits the problem; `laws` are those that are sampled, `logs` says
+    which parameters are logarithms."""
     asked = settings.sampler or _default(settings, population, noise)
     kernels = [KERNELS[one](settings, population, systems) if isinstance(one, str) else one for one in asked]
     means = 0 if population.mean_precision is None else len(population.mean_precision)
     if laws:
-        kernels += [*(LawMove(name, means) for name in laws), LawSize()]
+        kernels += [*(LawMove(name, means, logs=logs if any(logs) else None) for name in laws), LawSize()]
     names = [kernel.name for kernel in kernels]
     twice = {name for name in names if names.count(name) > 1}
     if twice:

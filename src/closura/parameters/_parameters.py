@@ -302,6 +302,11 @@ class Parameters:
         return 2 * np.log(self._column("spread"))
 
     @property
+    def logs(self) -> tuple[bool, ...]:
+        """Which parameters are logarithms on the unconstrained scale."""
+        return tuple(isinstance(kind, Positive) for kind in self.kinds.values())
+
+    @property
     def first_scales(self) -> Float[np.ndarray, "2 parameter"]:
         """How far from typical ones, in standard deviations of the hyperprior, the first means and log variances are drawn: wide
         priors do not decide, and solutions out there may not exist."""

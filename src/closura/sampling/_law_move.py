@@ -3,10 +3,12 @@
     b = W^-1 a,   z = M^-1 ((b - mean(s)) sqrt(precision(s)) - shift)        about standard normal under the posterior
     z' = sqrt(1 - eta^2) z + eta xi,    log s^2' = log s^2 + step xi_0
     theta_k' = theta_k + T_k (a' - a),   mu' = mu + T_mu (a' - a)            the shear: its Jacobian is one
+    exp theta_k' = exp theta_k + exp(c_k) T_k (a' - a)                       every other time, of logarithms: its is exp(theta - theta')
 
 W makes the Gauss-Newton posterior of a (theta and mu eliminated) diagonal for every size s; xi is Student's t, scaled as
-given z, where data speak, and normal where they do not: there the move draws independently from the prior. One test for all
-systems accepts or rejects. All constants are frozen once draws are kept, so that the posterior is invariant.
+given z, where data speak, and normal where they do not: there the move draws independently from the prior. Where a law can do
+what a positive parameter does, k u + f(u), their sum stays what it is: on the scale of logarithms that is a curve, along
+which a straight shear would not get far. One test for all systems accepts or rejects. All constants are frozen once draws are kept, so that the posterior is invariant.
 """
 
 from typing import NamedTuple
@@ -55,6 +57,10 @@ class LawTuning(NamedTuple):
     others: Float[Array, "group other r"] | None  # where there are other laws
     log_reach: Float[Array, " group"]
     acceptance: Float[Array, " group"]  # lately
+    theta_at: Float[Array, "group system parameter"] | None = (
+        None  # c: where shears of exp(theta) are as those of theta
+    )
+    mean_at: Float[Array, "group own"] | None = None
 
     def standard(self, log_size: Float[Array, "group chain"]) -> tuple[Array, Array]:
         """Precision and mean of b under the Gauss-Newton posterior, given log s^2."""
@@ -73,6 +79,7 @@ class LawMove(Kernel):
     law: str = eqx.field(static=True)
     means: int = eqx.field(static=True, default=0)
     size_step: float = eqx.field(static=True, default=1.0)
+    logs: tuple[bool, ...] | None = eqx.field(static=True, default=None)  # which parameters are logarithms
 
     moves = ("law", "theta", "phi")
     learning = False
@@ -92,7 +99,15 @@ class LawMove(Kernel):
         theta = jnp.zeros((groups, systems, parameters, r))
         mean, other = (jnp.zeros((groups, count, r)) if count else None for count in (own, others))
         none, free = jnp.zeros(groups), jnp.zeros((groups, r), bool)
-        return LawTuning(eye, eye, zero, none, zero, free, zero, eye, eye, theta, mean, other, none, none)
+        made = LawTuning(eye, eye, zero, none, zero, free, zero, eye, eye, theta, mean, other, none, none)
+        return self._placed(made, chains)
+
+    def _placed(self, tuning: LawTuning, draws: Chains) -> LawTuning:
+        """With the middle of draws, of theta and of the population's mean."""
+        if self.logs is None:
+            return tuning
+        mean = jnp.mean(draws.phi.mu, axis=1) if self.means else None
+        return tuning._replace(theta_at=jnp.mean(draws.theta, axis=1), mean_at=mean)
 
     def step(self, keys: GroupKeys, chains: Chains, tuning: LawTuning, posterior: Target) -> tuple[Chains, Info]:
         assert isinstance(posterior, JointTarget), "a law moves under a joint density"
@@ -102,9 +117,9 @@ class LawMove(Kernel):
 
         def one_group(key: PRNGKeyArray) -> list[Array]:
             count = shape[1]
-            return uniforms(key, (count, r), (count, r + DEGREES), (count,), (count,), (count,), (count,))
+            return uniforms(key, (count, r), (count, r + DEGREES), *[(count,)] * 5)
 
-        xi, chi, xi_size, short, *tests = jax.vmap(one_group)(keys)
+        xi, chi, xi_size, short, which, *tests = jax.vmap(one_group)(keys)
         precision, mean = tuning.standard(log_size)
         away = (_times(tuning.whiten, a) - mean) * jnp.sqrt(precision) - tuning.shift[:, None]
         z = _times(tuning.unstretch, away)
@@ -120,17 +135,42 @@ class LawMove(Kernel):
         new_precision, new_mean = tuning.standard(new_size)
         away = _times(tuning.stretch, new_z) + tuning.shift[:, None]
         new_a = _times(tuning.color, new_mean + away / jnp.sqrt(new_precision))
-        moved = sheared(chains, tuning, self.law, new_a - a, posterior.population)
+        moved, curved = self._sheared(chains, tuning, new_a - a, posterior.population, which < 0.5)
         moved = moved._replace(law=moved.law | {self.law: moved.law[self.law].with_size(new_size)})
         proposed = posterior.refresh(moved)
         before, after = (_log_density(posterior, state) for state in (chains, proposed))
         # What pCN leaves invariant in z, and the volume da / dz.
         log_ratio = after - before + _log_student(z, free) - _log_student(new_z, free)
-        log_ratio += _log_volume(new_precision) - _log_volume(precision)
+        log_ratio += _log_volume(new_precision) - _log_volume(precision) + curved
         finite = jnp.all(jnp.isfinite(posterior.loglik(proposed)), axis=-1)[..., None]
         random = Randomness(xi, *(jnp.log(test)[..., None] for test in tests))
         accept, info = decide(random, posterior, chains, proposed, log_ratio[..., None], finite, _sum)
         return choose_fields(accept[..., 0], proposed, chains, ("theta", "phi", "law", "cache")), info
+
+    def _sheared(
+        self,
+        chains: Chains,
+        tuning: LawTuning,
+        change: Array,
+        population: Population,
+        curved: Bool[Array, "group chain"],
+    ) -> tuple[Chains, Float[Array, "group chain"]]:
+        """The chains with the law changed and all else following, logarithms along curves where it says so; and the log of the
+        Jacobian, minus infinity where there is nowhere to go."""
+        if self.logs is None or tuning.theta_at is None:
+            return sheared(chains, tuning, self.law, change, population), jnp.zeros(curved.shape)
+        logs, held = np.array(self.logs), np.array(population.shared or (False,) * len(self.logs))
+        shift, mean, changes = _following(chains, tuning, self.law, change)
+        shift = _along(shift, chains.theta - tuning.theta_at[:, None], curved[..., None, None] & logs)
+        # What systems share moves once.
+        each = jnp.where(logs & ~held, shift, 0.0).at[:, :, 0].add(jnp.where(logs & held, shift[:, :, 0], 0.0))
+        volume = -jnp.where(curved, jnp.sum(each, axis=(2, 3)), 0.0)
+        if mean is not None and tuning.mean_at is not None:
+            own = logs[~held]
+            mean = _along(mean, chains.phi.mu - tuning.mean_at[:, None], curved[..., None] & own)
+            volume -= jnp.where(curved, jnp.sum(jnp.where(own, mean, 0.0), axis=-1), 0.0)
+        moved = moved_along(chains, changes, shift, mean, population)
+        return moved, jnp.where(jnp.isnan(volume), -jnp.inf, volume)
 
     def adapt(self, tuning: LawTuning, info: Info, rate: Array | float) -> LawTuning:
         accepted = jnp.mean(info.acceptance, axis=(1, 2))
@@ -155,7 +195,8 @@ class LawMove(Kernel):
             score = np.asarray(told.score[group], float)[moved]
             parts.append((*_whitened(left.law, score, a, sizes[self.law], frame), *left[1:]))
         made = [jnp.asarray(np.stack(x), bool if x[0].dtype == bool else float) for x in zip(*parts)]
-        return LawTuning._make([*(x if x.size else None for x in made), tuning.log_reach, tuning.acceptance])
+        found = [*(x if x.size else None for x in made), tuning.log_reach, tuning.acceptance, None, None]
+        return self._placed(LawTuning._make(found), draws)
 
     def dispersed(self, keys: GroupKeys, chains: Chains, tuning: LawTuning, posterior: Target) -> Chains:
         """Every chain with a law of its own from the Gauss-Newton posterior, somewhat narrowed; all else follows. The cache is
@@ -232,13 +273,26 @@ def sheared(
 ) -> Chains:
     """The chains with a law changed, theta, the population's mean and other laws following; sizes stay, and the cache is that of
     where chains were."""
+    theta, mean, changes = _following(chains, tuning, law, change)
+    return moved_along(chains, changes, theta, mean, population)
+
+
+def _following(
+    chains: Chains, tuning: LawTuning, law: str, change: Float[Array, "group chain r"]
+) -> tuple[Array, Array | None, dict[str, Array]]:
+    """How theta, the population's mean and all laws change with one law, straight."""
     changes, place = {law: change}, 0
     for name, weights in coordinates(chains.law).items():
         if name != law and tuning.others is not None:
             changes[name] = _times(tuning.others[:, place : place + weights.shape[-1]], change)
             place += weights.shape[-1]
     mean = None if tuning.mean is None else _times(tuning.mean, change)
-    return moved_along(chains, changes, _shear(tuning.theta, change), mean, population)
+    return _shear(tuning.theta, change), mean, changes
+
+
+def _along(straight: Array, away: Array, curved: Array) -> Array:
+    """The change of a logarithm x whose exponential changes by so much as x would at `away` from here; NaN where that is too much."""
+    return jnp.where(curved, jnp.log1p(jnp.exp(-away) * straight), straight)
 
 
 def moved_along(
