@@ -3,11 +3,11 @@
     b = W^-1 a,   z = M^-1 ((b - mean(s)) sqrt(precision(s)) - shift)        about standard normal under the posterior
     z' = sqrt(1 - eta^2) z + eta xi,    log s^2' = log s^2 + step xi_0
     theta_k' = theta_k + T_k (a' - a),   mu' = mu + T_mu (a' - a)            the shear: its Jacobian is one
-    exp theta_k' = exp theta_k + exp(c_k) T_k (a' - a)                       every other time, of logarithms: its is exp(theta - theta')
+    e^(n theta_k') = e^(n theta_k) + n e^(n c_k) T_k (a' - a),   n = 1, -1   as often, of logarithms: e^(n (theta_k - theta_k'))
 
 W makes the Gauss-Newton posterior of a (theta and mu eliminated) diagonal for every size s; xi is Student's t, scaled as
-given z, where data speak, and normal where they do not: there the move draws independently from the prior. Where a law can do
-what a positive parameter does, k u + f(u), their sum stays what it is: on the scale of logarithms that is a curve, along
+given z, where data speak, and normal where they do not: there the move draws independently from the prior. Where data know
+the sum of a law and a positive parameter (n = 1), or their product (n = -1), a logarithm follows the law along a curve, on
 which a straight shear would not get far. One test for all systems accepts or rejects. All constants are frozen once draws are kept, so that the posterior is invariant.
 """
 
@@ -117,7 +117,8 @@ class LawMove(Kernel):
 
         def one_group(key: PRNGKeyArray) -> list[Array]:
             count = shape[1]
-            return uniforms(key, (count, r), (count, r + DEGREES), *[(count,)] * 5)
+            one = (count,)
+            return uniforms(key, (count, r), (count, r + DEGREES), one, one, (count, chains.theta.shape[-1]), one, one)
 
         xi, chi, xi_size, short, which, *tests = jax.vmap(one_group)(keys)
         precision, mean = tuning.standard(log_size)
@@ -135,7 +136,7 @@ class LawMove(Kernel):
         new_precision, new_mean = tuning.standard(new_size)
         away = _times(tuning.stretch, new_z) + tuning.shift[:, None]
         new_a = _times(tuning.color, new_mean + away / jnp.sqrt(new_precision))
-        moved, curved = self._sheared(chains, tuning, new_a - a, posterior.population, which < 0.5)
+        moved, curved = self._sheared(chains, tuning, new_a - a, posterior.population, which)
         moved = moved._replace(law=moved.law | {self.law: moved.law[self.law].with_size(new_size)})
         proposed = posterior.refresh(moved)
         before, after = (_log_density(posterior, state) for state in (chains, proposed))
@@ -153,24 +154,24 @@ class LawMove(Kernel):
         tuning: LawTuning,
         change: Array,
         population: Population,
-        curved: Bool[Array, "group chain"],
+        which: Float[Array, "group chain p"],
     ) -> tuple[Chains, Float[Array, "group chain"]]:
-        """The chains with the law changed and all else following, logarithms along curves where it says so; and the log of the
-        Jacobian, minus infinity where there is nowhere to go."""
+        """The chains with the law changed and all else following, logarithms along the curves that uniform numbers choose; and
+        the log of the Jacobian, minus infinity where there is nowhere to go."""
         if self.logs is None or tuning.theta_at is None:
-            return sheared(chains, tuning, self.law, change, population), jnp.zeros(curved.shape)
-        logs, held = np.array(self.logs), np.array(population.shared or (False,) * len(self.logs))
+            return sheared(chains, tuning, self.law, change, population), jnp.zeros(which.shape[:2])
+        held = np.array(population.shared or (False,) * len(self.logs))
+        power = jnp.where(np.array(self.logs), jnp.floor(3 * which) - 1, 0.0)
         shift, mean, changes = _following(chains, tuning, self.law, change)
-        shift = _along(shift, chains.theta - tuning.theta_at[:, None], curved[..., None, None] & logs)
+        shift = _along(shift, chains.theta - tuning.theta_at[:, None], power[:, :, None])
         # What systems share moves once.
-        each = jnp.where(logs & ~held, shift, 0.0).at[:, :, 0].add(jnp.where(logs & held, shift[:, :, 0], 0.0))
-        volume = -jnp.where(curved, jnp.sum(each, axis=(2, 3)), 0.0)
+        each = jnp.where(held, shift[:, :, 0], jnp.sum(shift, axis=2))
         if mean is not None and tuning.mean_at is not None:
-            own = logs[~held]
-            mean = _along(mean, chains.phi.mu - tuning.mean_at[:, None], curved[..., None] & own)
-            volume -= jnp.where(curved, jnp.sum(jnp.where(own, mean, 0.0), axis=-1), 0.0)
-        moved = moved_along(chains, changes, shift, mean, population)
-        return moved, jnp.where(jnp.isnan(volume), -jnp.inf, volume)
+            own = np.flatnonzero(~held)
+            mean = _along(mean, chains.phi.mu - tuning.mean_at[:, None], power[..., own])
+            each = each.at[..., own].add(mean)
+        volume = -jnp.sum(jnp.where(power == 0, 0.0, power * each), axis=-1)
+        return moved_along(chains, changes, shift, mean, population), jnp.where(jnp.isnan(volume), -jnp.inf, volume)
 
     def adapt(self, tuning: LawTuning, info: Info, rate: Array | float) -> LawTuning:
         accepted = jnp.mean(info.acceptance, axis=(1, 2))
@@ -290,9 +291,11 @@ def _following(
     return _shear(tuning.theta, change), mean, changes
 
 
-def _along(straight: Array, away: Array, curved: Array) -> Array:
-    """The change of a logarithm x whose exponential changes by so much as x would at `away` from here; NaN where that is too much."""
-    return jnp.where(curved, jnp.log1p(jnp.exp(-away) * straight), straight)
+def _along(straight: Array, away: Array, power: Array) -> Array:
+    """The change of x when e^(power x) changes by so much as it would for a small one where x is `away` less; NaN where that is too
+    much."""
+    some = jnp.where(power == 0, 1.0, power)
+    return jnp.where(power == 0, straight, jnp.log1p(some * jnp.exp(-some * away) * straight) / some)
 
 
 def moved_along(
