@@ -13,7 +13,7 @@ from _common import ROOT, command, heading, table
 
 FOLDER = ROOT / "examples" / "theophylline"
 PROBLEM = FOLDER / "elimination.py"
-LEARNED = "closure=cl.Law(increasing=True, zero_at_origin=True)"
+LEARNED = "closure=cl.MLP(increasing=True, zero_at_origin=True)"
 RELATIVE = "cl.LogNormal(0.0, 0.02)"
 
 

@@ -27,5 +27,5 @@ problem = cl.ODE(
     span=(0.0, 25.0),
     dt=0.1,
     observed="conc",
-    closure=cl.Law(increasing=True, zero_at_origin=True),
+    closure=cl.MLP(increasing=True, zero_at_origin=True),
 )

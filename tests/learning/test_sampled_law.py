@@ -117,3 +117,13 @@ def test_the_clock_ends_learning_and_what_was_kept_repeats_it(monkeypatch, tmp_p
     assert (again.phase, again.learned, again.cut_short) == ("tune", run.learned, True)
     assert "cut short by the clock" in again.learning_notes[0]
     np.testing.assert_array_equal(finish(run).theta(), finish(again).theta())
+
+
+def test_a_scale_that_is_fixed_where_nobody_goes_is_said():
+    run, _ = started(Law(nodes=9, at={0.0: 0.0, 3.0: 1.0}))
+    run.law_inputs = {"f": [[-2.0], [4.0]]}
+    assert run.learning_notes == []
+    run.law_inputs = {"f": [[0.5], [2.5]]}
+    (said,) = run.learning_notes
+    assert said.startswith("Law f is given at 3, but systems go from 0.5 to 2.5")
+    assert "at={1.5: ...}" in said

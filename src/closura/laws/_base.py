@@ -66,6 +66,11 @@ class LawSpec(abc.ABC):
         return self.trainable and self.per_chain
 
     @property
+    def points(self) -> tuple[tuple[float, float], ...]:
+        """Where the law is given, and what it is there."""
+        return ()
+
+    @property
     def promised(self) -> tuple[str, ...]:
         """What the law promises, in words."""
         return self.structure.promised

@@ -216,12 +216,25 @@ class Run(Kept):
 
     @property
     def learning_notes(self) -> list[str]:
-        """What is to be said of how the learning of sampled laws ended."""
+        """What is to be said of how the learning of sampled laws ended, and of what keeps their chains from moving."""
+        notes = [note for name in self.sampled for note in self._far_points(name)]
         if self.cut_short:
-            return [f"Learning was cut short by the clock: raise minutes (now {self.settings.minutes:g})."]
+            return [f"Learning was cut short by the clock: raise minutes (now {self.settings.minutes:g}).", *notes]
         if self.sampled and self.learned is None and self.phase != "learn" and self.arrived < ROUNDS:
-            return [f"Laws were still moving when learning ended: raise --iterations (now {self.settings.iterations})."]
-        return []
+            moving = f"Laws were still moving when learning ended: raise --iterations (now {self.settings.iterations})."
+            return [moving, *notes]
+        return notes
+
+    def _far_points(self, name: str) -> list[str]:
+        """Points through which a law is to go where no system goes: they fix no scale."""
+        spec, grid = self.problem.closures[name], self.law_inputs.get(name, [])
+        low, high = np.min(grid, initial=np.inf), np.max(grid, initial=-np.inf)
+        far = [x for x, value in spec.points if value != 0 and not low <= x <= high]
+        return [
+            f"Law {name} is given at {x:g}, but systems go from {low:.3g} to {high:.3g}: what is fixed there is not fixed where data are, and chains "
+            f"move slowly between laws of other sizes. Give it at a point between these, as in at={{{(low + high) / 2:.2g}: ...}}."
+            for x in (far if len(grid) else [])
+        ]
 
     def _sampled(self, state: State) -> list[str]:
         return [name for name, law in (state.chains.law or {}).items() if law.weights is not None]
