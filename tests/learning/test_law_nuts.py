@@ -111,7 +111,10 @@ def simulated(starts, force, sigma):
 
 
 def oscillator(physics, **options):
-    start = {"u0": cl.Real(guess=0.5, width=1.0, spread=1.0), "v0": cl.Real(guess=1.0, width=1.0, spread=1.0)}
+    start = {
+        "u0": cl.Real(guess=0.5, width=1.0, spread=1.0, spread_width=1.0),
+        "v0": cl.Real(guess=1.0, width=1.0, spread=1.0, spread_width=1.0),
+    }
     return cl.ODE(
         physics,
         state=("u", "v"),

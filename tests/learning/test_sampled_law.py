@@ -53,7 +53,7 @@ def test_the_band_holds_the_law_and_intervals_the_parameters():
     """Five oscillators: chains agree on law and parameters, and both hold the truth."""
     from arviz_stats.base import array_stats
 
-    settings = {"iterations": 900, "chunk": 10, "tune": 500, "thin": 5, "draws": 200}
+    settings = {"iterations": 900, "chunk": 10, "tune": 500, "thin": 5, "draws": 400}
     run, truth = started(Law(), systems=5, seed=1000, **settings)
     while not run.finished:
         run.advance()
