@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from closura.laws import Law, Range, Scaling
-from closura.laws._smooth import LOG_SIZE
+from closura.laws._law import LOG_SIZE
 from closura.population import Diagonal, Phi, Population
 from closura.sampling import Cache, Chains, LawMove, LawSize, _law_move, init_all, sweep
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from closura.laws import Law, Range, Scaling
-from closura.laws._smooth import LOG_SIZE
+from closura.laws._law import LOG_SIZE
 from closura.population import Diagonal, Population
 from closura.sampling import Cache, Chains, Independence, LawMove, LawSize, PopulationGibbs, _law_move, init_all, sweep
 from closura.sampling._law_move import LawTuning, _whitened

@@ -26,10 +26,11 @@ from ._fitted import (
     was_given as was_given,
 )
 from ._known import Known as Known, KnownLaw as KnownLaw
+from ._law import Law as Law
 from ._mlp import MLP as MLP, NetworkLaw as NetworkLaw
 from ._plane import PlaneFrame as PlaneFrame
 from ._resolution import unresolved as unresolved
-from ._smooth import Law as Law, SmoothLaw as SmoothLaw
+from ._smooth import SmoothLaw as SmoothLaw
 from ._stored import StoredLaw as StoredLaw
 from ._structure import Structure as Structure
 from .export import export_law as export_law

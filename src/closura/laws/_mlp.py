@@ -72,7 +72,7 @@ class MLP(LawSpec):
         self.structure.check()
 
     def as_sampled(self) -> LawSpec:
-        from ._smooth import Law  # which knows this as its network
+        from ._law import Law  # which knows this as its network
 
         return Law(self.inputs, network=self, **{flag: getattr(self, flag) for flag in FLAGS})
 
