@@ -11,7 +11,7 @@ import closura as cl
 from closura.data import read_table
 from closura.laws import LawError, Range
 from closura.learning import Run, make_settings
-from closura.learning._newton import newton_step, widened
+from closura.learning._newton import newton_step, retabled
 
 SMALL = {"chains": 16, "groups": 2, "devices": 1, "iterations": 12, "chunk": 4, "tempering": 0.5, "tune": 4, "draws": 4}
 SMALL |= {"thin": 1, "extend": 0}
@@ -97,11 +97,11 @@ def test_tables_grow_along_the_input_that_needs_it_and_newton_steps_follow(hardl
     law = state.chains.law["f"]
     weights = jnp.zeros_like(law.weights).at[..., 1].set(0.3).at[..., -3:].set(0.1)
     chains = state.chains._replace(law={"f": law.with_weights(weights)})
-    same, frames = widened(chains, {"f": old}, {"f": Range(old.low, old.high)})
+    same, frames = retabled(chains, {"f": old}, {"f": Range(old.low, old.high)}, True)
     assert same.law["f"] is chains.law["f"]
     assert frames["f"] is old
     further = Range(old.low, old.high * jnp.array([1.0, 1.2]))
-    grown, frames = widened(chains, {"f": old}, {"f": further})
+    grown, frames = retabled(chains, {"f": old}, {"f": further}, True)
     assert float(frames["f"].high[1]) >= float(further.high[1]) - 1e-3
     x = np.linspace(0.8 * np.asarray(old.low), 0.8 * np.asarray(old.high), 20).T
     one = jax.tree.map(lambda a: a[1, 3], (chains.law["f"], grown.law["f"]))

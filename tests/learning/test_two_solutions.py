@@ -50,7 +50,9 @@ def test_a_group_that_is_lost_leaves_numbers():
     jacobian = 1e10 * random.normal(size=(5, count))
     a = 1e3 * random.normal(size=(40, count))
     sizes = random.normal(10.0, 1.0, size=40)
-    whiten, color, *rest = _whitened(jacobian.T @ jacobian, 1e12 * random.normal(size=count), a, sizes, frame)
+    whiten, color, *rest = _whitened(
+        jacobian.T @ jacobian, jacobian.T @ jacobian, 1e12 * random.normal(size=count), a, sizes, frame
+    )
     for part in (whiten, color, *rest):
         assert np.all(np.isfinite(part))
     stretch, unstretch = rest[-2:]

@@ -24,7 +24,16 @@ SPEC = Law(nodes=9)
 SCALING = Scaling(jnp.zeros(1), jnp.ones(1), jnp.ones(()))
 FRAME = SPEC.frame(Range(jnp.array([-1.0]), jnp.array([1.0])), SCALING)
 PLACES = np.linspace(-0.9, 0.8, 5)
-POPULATION = Diagonal(jnp.array([0.5, -0.2]), jnp.array([0.3, 0.5]), jnp.array([-1.0, 0.0]), jnp.array([0.2, 0.3]))
+
+
+class Known(Diagonal):
+    """A population of known spread."""
+
+    def followed(self, phi, before, after):
+        return super().followed(phi, before, after)._replace(log_tau=phi.log_tau)
+
+
+POPULATION = Known(jnp.array([0.5, -0.2]), jnp.array([0.3, 0.5]), jnp.array([-1.0, 0.0]), jnp.array([0.2, 0.3]))
 LOG_TAU = np.array([-0.7, 0.2])
 Y = np.array([[0.2, 0.9, 0.4, 0.1, 1.5], [-0.8, 0.3, 0.2, 0.4, 0.2], [0.9, 1.1, 0.8, 1.9, 2.1]])
 OWN = SYSTEMS * 2 + 2  # numbers of theta and mu, before those of the law
@@ -133,10 +142,10 @@ def tuned(kernel, chains):
     along = -np.linalg.solve(REST[:OWN, :OWN], REST[:OWN, OWN:])
     left = REST[OWN:, OWN:] + REST[OWN:, :OWN] @ along - np.diag(np.asarray(FRAME.rigid, float))
     frame = jax.tree.map(lambda x: np.asarray(x, float), FRAME)
-    parts = _law_move._whitened(left, np.zeros(len(left)), a, sizes, frame)
+    parts = _law_move._whitened(left, left, np.zeros(len(left)), a, sizes, frame)
     names = ("whiten", "color", "share", "size", "pull", "free", "shift", "stretch", "unstretch")
     along = along * (1 + 0.2 * random.normal(size=along.shape))
-    shears = {"theta": along[:-2].reshape(SYSTEMS, 2, -1), "mean": along[-2:], "log_reach": np.log(0.7)}
+    shears = {"theta": along[:-2].reshape(SYSTEMS, 2, -1), "log_reach": np.log(0.7)}
     fields = dict(zip(names, parts)) | shears
     made = {name: jnp.asarray(x, bool if name == "free" else float)[None] for name, x in fields.items()}
     return kernel.init(chains)._replace(**made)
@@ -165,7 +174,7 @@ def z_scores(kernels, seed=0):
     return numbers.mean(axis=0) / error, float(accepted.mean())
 
 
-@pytest.mark.parametrize("kernels", [[LawMove("f", 2)], [LawMove("f", 2), LawSize()]], ids=["move", "with the size"])
+@pytest.mark.parametrize("kernels", [[LawMove("f")], [LawMove("f"), LawSize()]], ids=["move", "with the size"])
 def test_the_target_stays(kernels):
     z, accepted = z_scores(kernels)
     assert accepted > 0.2
@@ -182,7 +191,7 @@ class Stale(LawMove):
 
 def without_volume(monkeypatch):
     monkeypatch.setattr(_law_move, "_log_volume", lambda precision: jnp.zeros(precision.shape[:-1]))
-    return LawMove("f", 2)
+    return LawMove("f")
 
 
 def with_another_shear_back(monkeypatch):
@@ -190,16 +199,16 @@ def with_another_shear_back(monkeypatch):
     right = _law_move.sheared
 
     def sheared(chains, tuning, law, change, population):
-        moved = right(chains, tuning, law, change, population)
+        moved, volume = right(chains, tuning, law, change, population)
         there = (change[..., 0] > 0)[..., None, None]
-        return moved._replace(theta=jnp.where(there, moved.theta, chains.theta))
+        return moved._replace(theta=jnp.where(there, moved.theta, chains.theta)), volume
 
     monkeypatch.setattr(_law_move, "sheared", sheared)
-    return LawMove("f", 2)
+    return LawMove("f")
 
 
 def stale(monkeypatch):
-    return Stale("f", 2)
+    return Stale("f")
 
 
 @pytest.mark.parametrize("broken", [without_volume, with_another_shear_back, stale])

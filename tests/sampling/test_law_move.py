@@ -11,18 +11,23 @@ import jax.random as jr
 import numpy as np
 import pytest
 
-from closura.laws import Law, Range, Scaling
-from closura.laws._law import LOG_SIZE
+from closura.laws import Law, Range, Scaling, _law
 from closura.population import Diagonal, Population
 from closura.sampling import Cache, Chains, Independence, LawMove, LawSize, PopulationGibbs, _law_move, init_all, sweep
 from closura.sampling._law_move import LawTuning, _whitened
 
 CHAINS, SYSTEMS, SWEEPS, SIGMA = 4000, 3, 12, 3.0
+SIZE = 0.0, 2.0  # of log s^2: laws about as large as the noise
 SPEC = Law(nodes=9)
 SCALING = Scaling(jnp.zeros(1), jnp.ones(1), jnp.ones(()))
 FRAME = SPEC.frame(Range(jnp.array([-1.0]), jnp.array([1.0])), SCALING)
 PLACES = jnp.linspace(-0.9, 0.8, 4)
 POPULATION = Diagonal(jnp.array([0.5, -0.2]), jnp.array([0.3, 0.5]), jnp.array([-1.0, 0.0]), jnp.array([0.2, 0.3]))
+
+
+@pytest.fixture(autouse=True)
+def small_laws(monkeypatch):
+    monkeypatch.setattr(_law, "LOG_SIZE", SIZE)
 
 
 class Linear(eqx.Module):
@@ -70,14 +75,14 @@ def from_prior(key):
     shape = (1, CHAINS)
     phi = jax.vmap(jax.vmap(POPULATION.phi_from_normal))(jr.normal(keys[0], (*shape, 2, 2)))
     theta = jax.vmap(jax.vmap(POPULATION.theta_from_normal))(phi, jr.normal(keys[1], (*shape, SYSTEMS, 2)))
-    size = LOG_SIZE[0] + LOG_SIZE[1] * jr.normal(keys[2], shape)
+    size = SIZE[0] + SIZE[1] * jr.normal(keys[2], shape)
     precision, mean = FRAME.prior(size)
     law = SPEC.build(keys[3], SCALING)
     a = mean + jr.normal(keys[4], precision.shape) / jnp.sqrt(precision)
     return Chains(theta, phi, law={"f": law.with_weights(a).with_size(size)})
 
 
-def tunings(kernels, chains, shear):
+def tunings(kernels, chains, shear, power=0.0, walks=0):
     """Constants as a fit might have found them, or not: the moves are exact with any."""
     random = np.random.default_rng(0)
     tuning = init_all(kernels, chains)
@@ -85,12 +90,13 @@ def tunings(kernels, chains, shear):
     half = random.normal(size=(count, count)) * 0.2
     frame = jax.tree.map(lambda x: np.asarray(x, float), FRAME)
     a = np.asarray(chains.law["f"].weights[0, :500], float)
-    parts = _whitened(
-        half @ half.T, random.normal(size=count), a, np.asarray(chains.law["f"].log_size[0, :500], float), frame
-    )
-    shears = [shear * random.normal(size=(*shape, count)) for shape in ((SYSTEMS, 2), (2,), (0,))]
-    law = LawTuning(*(jnp.asarray(x)[None] for x in (*parts, *shears)), jnp.log(jnp.array([0.4])), jnp.zeros(1))
-    law = law._replace(theta_at=tuning["law f"].theta_at, mean_at=tuning["law f"].mean_at)
+    known, sizes = half @ half.T, np.asarray(chains.law["f"].log_size[0, :500], float)
+    parts = _whitened(known, 2 * known, random.normal(size=count), a, sizes, frame)
+    follows = (shear * random.normal(size=(SYSTEMS, 2, count)), np.zeros((0, count)), np.array([power, 0.0]))
+    at, ridges = np.broadcast_to(POPULATION.mean, (SYSTEMS, 2)), 0.5 * random.normal(size=(4, count))
+    whole = (*parts, *follows, at, ridges, np.arange(4) < walks)
+    law = LawTuning(*(jnp.asarray(x)[None] for x in whole), jnp.log(jnp.array([0.4])), jnp.zeros(1), jnp.zeros(1))
+    law = law._replace(others=None)
     if "independence" not in tuning:
         return tuning | {"law f": law}
     of_theta = tuning["independence"]
@@ -103,10 +109,10 @@ def tunings(kernels, chains, shear):
     return tuning | {"law f": law, "independence": of_theta}
 
 
-def z_scores(kernels, seed=0, shear=0.05, sweeps=SWEEPS):
+def z_scores(kernels, seed=0, sweeps=SWEEPS, **constants):
     """Of first and second moments of all that chains hold after some sweeps, and how often laws moved."""
     start = from_prior(jr.key(seed))
-    tuning = tunings(kernels, start, shear)
+    tuning = tunings(kernels, start, **({"shear": 0.05} | constants))
 
     def one(chains, key):
         key_data, key_sweep = jr.split(key)
@@ -133,17 +139,20 @@ def z_scores(kernels, seed=0, shear=0.05, sweeps=SWEEPS):
     return (after.mean(axis=0) - both.mean(axis=0)) / error, np.asarray(accepted).mean(axis=0)
 
 
-KERNELS = [Independence(), PopulationGibbs(), LawMove("f", 2), LawSize()]
+KERNELS = [Independence(), PopulationGibbs(), LawMove("f"), LawSize()]
+LAW = [LawMove("f"), LawSize()]
+ALONG = {"shear": 0.3, "sweeps": 80}
+WAYS = {
+    "straight": (KERNELS, {}),
+    "sums": (LAW, ALONG | {"power": 1.0}),
+    "products": (LAW, ALONG | {"power": -1.0}),
+    "ridges": (LAW, ALONG | {"power": 1.0, "walks": 3}),
+}
 
 
-CURVED = [LawMove("f", 2, logs=(True, False)), LawSize()]
-
-
-LONG = {"shear": 0.3, "sweeps": 80}
-
-
-@pytest.mark.parametrize(("kernels", "how"), [(KERNELS, {}), (CURVED, LONG)], ids=["straight", "curved"])
-def test_everything_stays_as_the_prior_has_it(kernels, how):
+@pytest.mark.parametrize("way", WAYS)
+def test_everything_stays_as_the_prior_has_it(way):
+    kernels, how = WAYS[way]
     z, accepted = z_scores(kernels, **how)
     assert np.all(accepted > 0.05), accepted
     assert np.abs(z).max() < 4.5, np.abs(z).max()
@@ -156,13 +165,15 @@ def test_it_would_notice(left_out, monkeypatch):
     assert np.abs(z).max() > 6
 
 
-def test_it_would_notice_a_curve_without_its_volume(monkeypatch):
-    whole = LawMove._sheared
+@pytest.mark.parametrize("way", ["sums", "ridges"])
+def test_it_would_notice_a_curve_without_its_volume(way, monkeypatch):
+    whole = _law_move.sheared
 
     def without(*args):
         moved, volume = whole(*args)
         return moved, jnp.where(jnp.isfinite(volume), 0.0, volume)
 
-    monkeypatch.setattr(LawMove, "_sheared", without)
-    z, _ = z_scores(CURVED, **LONG)
+    monkeypatch.setattr(_law_move, "sheared", without)
+    kernels, how = WAYS[way]
+    z, _ = z_scores(kernels, **how)
     assert np.abs(z).max() > 6

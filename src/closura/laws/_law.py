@@ -27,7 +27,8 @@ NODES = 33
 # Standard deviations of value, gradient and curvature at the reference, in units of the law and of its input; where a
 # softplus stands between g and the law, less is wide. Mean and standard deviation of log s^2.
 WIDE, LINKED = (3.0, 3.0, 3.0), (2.0, 2.0, 2.0)
-LOG_SIZE = (0.0, 2.0)
+LOG_SIZE = (5.2, 1.5)
+FIRST_LOG_SIZE = 0.0  # laws are learned smooth
 # Of a jump: median of its width in units of the input, sd of its log.
 WIDTH = (0.05, 1.0)
 
@@ -290,7 +291,7 @@ class Law(LawSpec):
         """A law with all coordinates at zero: none at all, where structure allows it; its form, where that is known."""
         from ._smooth import SmoothLaw  # which knows how it was stated
 
-        log_size = LOG_SIZE[0] if self.form is None else 2 * math.log(0.5 * AMPLITUDE)
+        log_size = FIRST_LOG_SIZE if self.form is None else 2 * math.log(0.5 * AMPLITUDE)
         return SmoothLaw(self, jnp.zeros(self.coordinates), jnp.asarray(log_size, float))
 
     def log_size_prior(self, log_size: Float[Array, "*batch"]) -> Float[Array, "*batch"]:

@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from .._compile import jit_soon
-from ..laws import AbstractLaw, Frame, Range, Scaling
+from ..laws import AbstractLaw, Frame, Law, Range, Scaling
 from ..population import normal
 from ..sampling import Chains, GroupKeys, Posterior, per_group, uniforms_by_group
 from ..sampling._gauss_newton import PICKED, coordinates, eliminate, information, precisions
@@ -29,6 +29,7 @@ RATES = 0.5, 0.6  # of a step; the part of learning after which steps grow short
 FIRST_SIZE = 0.03  # of a draw from the prior, at which laws of a group begin
 WITHIN, ROUNDS = 3.0, 3  # of its Monte Carlo error, and how often in a row: then laws are learned
 POINTS = 11  # of a law's input
+NARROWER = 0.8  # of a table's width: where so little of it is needed, another one is made
 MARGIN = 0.5  # of the inputs' range, that a table covers on either side of it
 
 
@@ -51,21 +52,32 @@ def restated(old: Frame, law: AbstractLaw, inputs: tuple[np.ndarray, np.ndarray]
     return law.spec.frame(table, found)
 
 
-def widened(
-    chains: Chains, frames: Mapping[str, PyTree], ranges: Mapping[str, Range]
+def retabled(
+    chains: Chains, frames: Mapping[str, PyTree], ranges: Mapping[str, Range], settled: bool
 ) -> tuple[Chains, dict[str, PyTree]]:
-    """The chains and frames with tables that cover `ranges`, where they did not: laws are the same, their coordinates others."""
+    """The chains and frames with tables that cover `ranges`, and where chains have `settled` not much more: nodes that nobody
+    visits are missed elsewhere. Laws are the same, as nearly as their new nodes allow; their coordinates are others."""
     laws, after = dict(chains.law), dict(frames)
     for name, range_ in ranges.items():
         old, law = frames[name], laws[name]
-        if law.weights is None or (np.all(range_.low >= old.low) and np.all(range_.high <= old.high)):
+        if law.weights is None:
             continue
-        wider = Range(jnp.minimum(range_.low, old.low), jnp.maximum(range_.high, old.high))
-        after[name] = law.spec.frame(wider, old.scaling)
+        after[name] = _suited(law.spec, old, range_, settled)
+        if after[name] is old:
+            continue
         firsts = [jax.tree.map(partial(_first_chain, group), law) for group in range(law.weights.shape[0])]
         moved = jnp.stack([first.reframed(old, after[name]).weights for first in firsts])
         laws[name] = law.with_weights(jnp.broadcast_to(moved[:, None], law.weights.shape))
     return chains._replace(law=laws), after
+
+
+def _suited(spec: Law, old: PyTree, range_: Range, settled: bool) -> PyTree:
+    """A frame that covers the range; the old one, where no other is needed."""
+    if np.any(range_.low < old.low) or np.any(range_.high > old.high):
+        wider = Range(jnp.minimum(range_.low, old.low), jnp.maximum(range_.high, old.high))
+        return spec.frame(wider, old.scaling)
+    narrow = spec.frame(range_, old.scaling) if settled else old
+    return narrow if np.any(narrow.high - narrow.low < NARROWER * (old.high - old.low)) else old
 
 
 def _first_chain(group: int, leaf: Array) -> Array:

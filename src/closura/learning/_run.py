@@ -40,7 +40,7 @@ from ._newton import (
     newton_step,
     part_of_pass,
     restated,
-    widened,
+    retabled,
 )
 from ._program import DRAWS, SAME, STATE, Program
 from ._schedule import learn_schedule, make_plan, sample_schedule, temperatures
@@ -201,11 +201,12 @@ class Run(Kept):
             self.arrived = 0
         else:
             ranges = {name: table_range(seen[name]) for name in self.sampled}
-            chains, frames = widened(chains, frames, ranges)
+            chains, frames = retabled(chains, frames, ranges, temperature == 1)
             posterior = _posterior_of(self.setup, self.views, self.state._replace(ranges=frames, replay=()))
             rounds = (1 - SURVEY) * self.plan.learn / size
             chains, told = newton_step(posterior, chains, temperature, newton_rate(part, rounds))
-            self.arrived = self.arrived + 1 if told.arrived and temperature == 1 else 0
+            same = all(frames[name] is self.state.ranges[name] for name in self.sampled)
+            self.arrived = self.arrived + 1 if told.arrived and temperature == 1 and same else 0
             self.state = self.spread(self.state._replace(chains=chains, ranges=frames))
         self._refresh()
 

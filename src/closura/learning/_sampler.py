@@ -62,9 +62,8 @@ def make_sampler(
     which parameters are logarithms."""
     asked = settings.sampler or _default(settings, population, noise)
     kernels = [KERNELS[one](settings, population, systems) if isinstance(one, str) else one for one in asked]
-    means = 0 if population.mean_precision is None else len(population.mean_precision)
     if laws:
-        kernels += [*(LawMove(name, means, logs=logs if any(logs) else None) for name in laws), LawSize()]
+        kernels += [*(LawMove(name, logs=logs) for name in laws), LawSize()]
     names = [kernel.name for kernel in kernels]
     twice = {name for name in names if names.count(name) > 1}
     if twice:

@@ -81,6 +81,10 @@ class Population(eqx.Module):
         """phi with the population's mean moved."""
         return phi
 
+    def followed(self, phi: PyTree, before: Float[Array, "*chain system parameter"], after: Array) -> PyTree:
+        """phi with systems that moved: where its mean is as far from theirs, and its spread is to theirs, as before."""
+        return phi
+
     def randomness(self, key: PRNGKeyArray, chains: int) -> PyTree:
         """The randomness of `chains` Gibbs draws, drawn at once."""
         return ()

@@ -111,6 +111,13 @@ class Diagonal(Population):
     def with_mean_moved(self, phi: Phi, by: Float[Array, "*chain own"]) -> Phi:
         return phi._replace(mu=phi.mu + by)
 
+    def followed(self, phi: Phi, before: Float[Array, "*chain system own"], after: Array) -> Phi:
+        moved = phi._replace(mu=phi.mu + jnp.mean(after - before, axis=-2))
+        if before.shape[-2] < 3:  # two tell little of a spread
+            return moved
+        stretched = jnp.log(jnp.var(after, axis=-2)) - jnp.log(jnp.var(before, axis=-2))
+        return moved._replace(log_tau=phi.log_tau + stretched)
+
     def theta_from_normal(self, phi: Phi, normal: Theta) -> Theta:
         return self.system_means(phi) + jnp.exp(0.5 * phi.log_tau) * normal
 

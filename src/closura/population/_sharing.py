@@ -76,6 +76,9 @@ class Sharing(Population):
     def with_mean_moved(self, phi: PyTree, by: Float[Array, "*chain own"]) -> PyTree:
         return self.varying.with_mean_moved(phi, by)
 
+    def followed(self, phi: PyTree, before: Float[Array, "*chain system parameter"], after: Array) -> PyTree:
+        return self.varying.followed(phi, before[..., self._free], after[..., self._free])
+
     def randomness(self, key: PRNGKeyArray, chains: int) -> PyTree:
         return self.varying.randomness(key, chains)
 

@@ -59,10 +59,14 @@ PICKED = 4  # chains of a group at which sensitivities are taken
 LIMIT = 1e15  # squares of what is larger overflow
 
 
+def picked(count: int) -> np.ndarray:
+    """Numbers of the chains, of so many, at which sensitivities are taken."""
+    return np.linspace(0, count - 1, min(PICKED, count)).astype(int)
+
+
 def information(posterior: Posterior, chains: Chains) -> Information:
     """At some chains of every group; a solve that fails counts for nothing."""
-    count = chains.theta.shape[1]
-    chosen = np.linspace(0, count - 1, min(PICKED, count)).astype(int)
+    chosen = picked(chains.theta.shape[1])
     # From the host: arrays that came to lie on other devices would have it compiled again, as would a density without gradients.
     told, every = jax.device_get((dataclasses.replace(posterior, gradients=True), chains._replace(cache=Cache(()))))
     return jax.device_get(jit_soon(_information)(told, jax.tree.map(lambda a: a[:, chosen], every)))

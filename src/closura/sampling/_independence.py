@@ -24,6 +24,7 @@ from ._preconditioner import cholesky
 from ._state import Chains, GroupKeys, Info, choose_fields, uniforms_by_group
 
 DEGREES = 8  # of freedom
+SHORT, SHORTEST = 0.25, 4.0
 LEAST_ACCEPTANCE = 0.3  # below it a step of MALA is worth more
 MEMORY = 0.05
 
@@ -63,9 +64,12 @@ class Independence(Kernel):
         own, shape = self._own(theta.shape[-1]), theta.shape[:3]
         lower, mean = self._conditional(chains, tuning, posterior)
         count = (*shape[1:], len(own))
-        xi, chi, *tests = uniforms_by_group(keys, count, (*shape[1:], DEGREES), shape[1:], shape[1:])
-        spread = jnp.sqrt(jnp.sum(normal(chi) ** 2, axis=-1, keepdims=True) / DEGREES)
-        z, drawn = _times_transposed(lower, theta[..., own] - mean), normal(xi) / spread
+        many = (*shape[1:], DEGREES + len(own))
+        xi, chi, short, *tests = uniforms_by_group(keys, count, many, shape[1:], shape[1:], shape[1:])
+        z = _times_transposed(lower, theta[..., own] - mean)
+        spread = jnp.sqrt((DEGREES + jnp.sum(z**2, axis=-1)) / jnp.sum(normal(chi) ** 2, axis=-1))
+        reach = jnp.exp(-SHORTEST * jnp.maximum(short - (1 - SHORT), 0.0) / SHORT)[..., None]
+        drawn = jnp.sqrt(1 - reach**2) * z + reach * spread[..., None] * normal(xi)
         moved = chains._replace(theta=theta.at[..., own].set(mean + _solve_transposed(lower, drawn)))
         proposed = posterior.refresh(moved)
         before, after = (system_log_density(posterior, state) for state in (chains, proposed))
