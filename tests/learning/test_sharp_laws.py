@@ -11,6 +11,7 @@ from closura.laws import Law
 from closura.learning import Run, make_settings
 from closura.parameters import Positive, Real
 from closura.problems import mass_damper
+from closura.runs import collect
 
 SMALL = {"chains": 32, "groups": 2, "devices": 1, "iterations": 30, "chunk": 5, "tempering": 0.5, "tune": 10}
 SMALL |= {"draws": 4, "thin": 1, "extend": 0}
@@ -48,3 +49,12 @@ def test_runs_go_through(kind):
     named = kept.named(frame)
     assert set(named) == names
     assert all(value.shape == (32, 4) and np.all(np.isfinite(value)) for value in named.values())
+    # They are judged and told as all that is inferred.
+    wanted = {f"{name} of law f" for name in names}
+    drawn = run.draws()
+    assert set(drawn["of_law"].values if names else ()) == wanted
+    assert ("law_parameter" in run.convergence().figures) == bool(names)
+    summary = collect(run).summary()
+    told = summary[summary["parameter"].isin(wanted)]
+    assert set(told["parameter"]) == wanted
+    assert np.all(np.isfinite(told[["mean", "sd", "rhat"]]))

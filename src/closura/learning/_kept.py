@@ -124,12 +124,14 @@ class Kept:
         return named_draws(self.theta(), self.phi(), noise, parameters, systems, effects, self._law_draws())
 
     def _law_draws(self) -> dict[str, dict[str, np.ndarray]]:
-        """Kept draws of sampled laws at some inputs, and of their sizes, (chain, draw) each."""
-        found: dict[str, dict[str, np.ndarray]] = {"law": {}, "log_size": {}}
+        """Kept draws of sampled laws at some inputs, of what is named in them, and of their sizes, (chain, draw) each."""
+        found: dict[str, dict[str, np.ndarray]] = {"law": {}, "law_parameter": {}, "log_size": {}}
         for name, inputs in self.law_inputs.items():
             law, frame = self.kept.law[name], self.state.ranges[name]
             for x, values in zip(inputs, np.moveaxis(law_values(law, frame, np.array(inputs)), -1, 0)):
                 found["law"][f"{name}({', '.join(f'{xi:.3g}' for xi in x)})"] = values
+            named = {f"{what} of law {name}": np.asarray(value) for what, value in law.named(frame).items()}
+            found["law_parameter"] |= named
             found["log_size"][name] = np.asarray(law.log_size)
         return found if self.law_inputs else {}
 

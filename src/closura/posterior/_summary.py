@@ -80,6 +80,10 @@ def _population(run: Run) -> tuple[dict[str, Variable], dict[str, list[str]]]:
     if log_sigma is not None and scale is not None:
         labels["quantity"] = list(data.quantities)
         values["sigma"] = ((*DRAWS, "quantity"), np.where(scale.free, np.exp(log_sigma), np.nan))
+    named = run.draws().get("law_parameter")
+    if named is not None:
+        labels["of_law"] = named["of_law"].values.tolist()
+        values["law_parameter"] = ((*DRAWS, "of_law"), named.values)
     return values, labels
 
 
@@ -130,6 +134,8 @@ def summarise(tree: xr.DataTree, parameters: Parameters, check: Convergence, con
     if "sigma" in posterior:
         free = figures["quantity"].values
         add([f"sigma of {q}" for q in free], posterior["sigma"].sel(quantity=free).values, figures["log_sigma"])
+    if "law_parameter" in posterior:
+        add(posterior["of_law"].values.tolist(), posterior["law_parameter"].values, figures["law_parameter"])
     table = pd.concat([*tables, own], ignore_index=True)
     from_population = (table["level"] == "system") & table["parameter"].isin(varying) & ("mu" in posterior)
     return table.assign(decided_by=decided_by(table["contraction"], from_population))

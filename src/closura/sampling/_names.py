@@ -35,6 +35,7 @@ KINDS = {
     "correlation": Kind(("pair",), "correlation of {pair} in the population", "correlations"),
     "log_sigma": Kind(("quantity",), "log sigma of {quantity}", "log size of the noise"),
     "law": Kind(("law_point",), "{law_point}", "law at some inputs"),
+    "law_parameter": Kind(("of_law",), "{of_law}", "parameters of laws"),
     "log_size": Kind(("law_name",), "log size of law {law_name} before data", "log size of laws"),
 }
 
@@ -53,7 +54,8 @@ def named_draws(
     - `theta`: (chain, draw, system, parameter); `phi`: of all parameters, or () without a population.
     - `log_sigma`: by quantity, those that are inferred, (chain, draw) each.
     - `effects`: which parameter is shifted by which covariate, in the order of `phi`.
-    - `laws`: of sampled laws, "law" (by what is read of an input, as in "f(1.5)") and "log_size" (by law).
+    - `laws`: of sampled laws, "law" (by what is read of an input, as in "f(1.5)"), "law_parameter" (as in "c of law f") and
+      "log_size" (by law).
 
     Coordinates are names; where people read another one ("log k" for k), it is the coordinate `<dim>_label`.
     """
@@ -81,7 +83,7 @@ def named_draws(
     if log_sigma:
         values["log_sigma"] = np.stack(list(log_sigma.values()), axis=-1)
         coords["quantity"] = list(log_sigma)
-    for name, scalars in laws.items():
+    for name, scalars in ((name, scalars) for name, scalars in laws.items() if scalars):
         values[name] = np.stack(list(scalars.values()), axis=-1)
         coords[KINDS[name].dims[0]] = list(scalars)
     variables = {
