@@ -11,7 +11,7 @@ from closura.laws import Law
 from closura.learning import Run, make_settings
 from closura.parameters import Positive, Real
 from closura.problems import mass_damper
-from closura.runs import collect
+from closura.runs import _collect, collect
 
 SMALL = {"chains": 32, "groups": 2, "devices": 1, "iterations": 30, "chunk": 5, "tempering": 0.5, "tune": 10}
 SMALL |= {"draws": 4, "thin": 1, "extend": 0}
@@ -35,7 +35,8 @@ KINDS = {
 @pytest.mark.parametrize(
     "kind", ["kink", *(pytest.param(kind, marks=pytest.mark.nightly) for kind in ("jump", "form"))]
 )
-def test_runs_go_through(kind):
+def test_runs_go_through(kind, monkeypatch):
+    monkeypatch.setattr(_collect, "unresolved", lambda found: f"Law {found.name} bends.")
     law, true, names = KINDS[kind]
     data, _ = dataclasses.replace(mass_damper, laws={"f": true}).simulate(SYSTEMS, 0)
     problem = mass_damper.problem.with_closure(law)
@@ -54,7 +55,9 @@ def test_runs_go_through(kind):
     drawn = run.draws()
     assert set(drawn["of_law"].values if names else ()) == wanted
     assert ("law_parameter" in run.convergence().figures) == bool(names)
-    summary = collect(run).summary()
+    result = collect(run)
+    assert "Law f bends." in result.verdict.remarks
+    summary = result.summary()
     told = summary[summary["parameter"].isin(wanted)]
     assert set(told["parameter"]) == wanted
     assert np.all(np.isfinite(told[["mean", "sd", "rhat"]]))

@@ -43,4 +43,4 @@ def unresolved(found: FittedLaw) -> str | None:
         return None
     name = f"near {found.inputs[0]} = {place:.3g} than its nodes, {step:.2g} apart, resolve"
     remedy = "" if sharp else "if it breaks there, say where with jump= or kink=, else "
-    return f"the law {found.name} bends faster {name}; {remedy}give it more of them, as in nodes={2 * len(nodes) - 1}"
+    return f"Law {found.name} bends faster {name}: {remedy}give it more of them, as in nodes={2 * len(nodes) - 1}."

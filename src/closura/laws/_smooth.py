@@ -77,8 +77,8 @@ class SmoothLaw(AbstractLaw):
         given = (0.0,) if spec.structure.shifted else tuple(x for x, _ in spec.points)
         return Step(**free, scale=scale, low=low, high=high, at=spec.jump, anchor=(*given, spec.jump)[0])
 
-    def node_places(self, range_: PyTree) -> Float[np.ndarray, " node"]:
-        return np.asarray(range_.axis.points(), float)
+    def node_places(self, range_: PyTree) -> Float[np.ndarray, " node"] | None:
+        return None if self.spec.inputs == 2 else np.asarray(range_.axis.points(), float)
 
     def named(self, range_: PyTree) -> dict[str, Float[Array, "*chain"]]:
         _, step, form, _ = self._parts()

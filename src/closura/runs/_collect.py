@@ -29,7 +29,7 @@ from ..diagnose import (
     what_data_leave_open,
 )
 from ..equations import Equation, ProblemError, kinds_in_words
-from ..laws import FittedLaw, fitted
+from ..laws import FittedLaw, fitted, unresolved
 from ..learning import Run
 from ..posterior import (
     closure_view,
@@ -95,6 +95,7 @@ def collect(run: Run, truth: Truth | None = None, context: Mapping[str, object] 
     scored = {"data_seed": context.get("data_seed"), **scores(run, truth, paths, laws)}
     # The share of the prior's variance of each sampled law that data took, at half of the inputs visited at least.
     known = [law for name, law in laws.items() if law.law.spec.sampled and run.chunks and len(visited[name])]
+    verdict.remarks += [remark for law in known if (remark := unresolved(law))]
     narrowed = {law.name: law_contraction(law, typical_inputs(visited[law.name])) for law in known}
     scored["law_contraction"] = {name: float(np.median(values)) for name, values in narrowed.items()}
     shown = [closure_view(law, visited[law.name], truth) for law in laws.values()]
