@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
@@ -19,12 +20,12 @@ from ._form import KnownForm, Stated
 from ._mlp import MLP
 from ._plane import Plane, PlaneFrame, check_two, stated_unit
 from ._stationary import AMPLITUDE, PLACES, Stationary
-from ._structure import FLAGS, Structure, squareplus
+from ._structure import FLAGS, Structure
 from ._table import axis_about
 
 NODES = 33
 # Standard deviations of value, gradient and curvature at the reference, in units of the law and of its input; where a
-# link stands between g and the law, less is wide. Mean and standard deviation of log s^2.
+# softplus stands between g and the law, less is wide. Mean and standard deviation of log s^2.
 WIDE, LINKED = (3.0, 3.0, 3.0), (2.0, 2.0, 2.0)
 # Of s = 1 the standard deviation is 1 / sqrt(20) at the ends of most inputs: the mean makes that as wide as a value.
 LOG_SIZE = (math.log(20 * WIDE[0] ** 2), 1.5)
@@ -144,7 +145,7 @@ class Law(LawSpec):
 
     @property
     def structure(self) -> Structure:
-        return Structure(self.inputs, **{flag: getattr(self, flag) for flag in FLAGS}, link="squareplus")
+        return Structure(self.inputs, **{flag: getattr(self, flag) for flag in FLAGS})
 
     @property
     def per_chain(self) -> bool:
@@ -228,7 +229,7 @@ class Law(LawSpec):
         for x, value in given.items() if not self.integrations else ():
             z, raw = (x - center) / scale, value / output
             raw = raw / (x / scale) if factored and x else raw
-            through[z] = raw - 1 / raw if self.positive or factored else raw
+            through[z] = raw + math.log(-math.expm1(-raw)) if self.positive or factored else raw
         if self.form is None:
             return self.smooth(through)
         if self.zero_at_origin and np.any(self.form.value_and_shapes(np.zeros(1))[0]):
@@ -258,7 +259,7 @@ class Law(LawSpec):
 
     @property
     def linked(self) -> bool:
-        """Is g, or a derivative, made positive on the way to the law?"""
+        """Does a softplus stand between g and the law?"""
         return self.positive or self.structure.factored or bool(self.integrations)
 
     def units(self, scaling: Scaling) -> Scaling:
@@ -305,5 +306,5 @@ class Law(LawSpec):
         sd = LINKED[0] if self.linked else WIDE[0]
         values = {name: sd * coordinates[..., i] for i, name in enumerate(self.step)}
         if self.integrations:
-            values["height"] = (-1.0 if self.decreasing else 1.0) * squareplus(values["height"])
+            values["height"] = (-1.0 if self.decreasing else 1.0) * jax.nn.softplus(values["height"])
         return values | {"width": WIDTH[0] * jnp.exp(WIDTH[1] * coordinates[..., self.step.index("width")])}

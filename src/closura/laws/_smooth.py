@@ -20,7 +20,6 @@ from ._beside import Beside, Form, Step
 from ._cells import cubics, integrated
 from ._continuation import longer
 from ._law import WIDE, Law
-from ._structure import squareplus
 from ._table import Curve, TabulatedLaw
 
 NEARLY = 1e-3  # of its largest value: how well a law must be met when its table changes
@@ -53,7 +52,7 @@ class SmoothLaw(AbstractLaw):
     def _grown(self, constants: Array, frame: Frame, left: Array, right: Array) -> Float[Array, "cell 4"]:
         """The cubics of a law whose derivative is positive."""
         spec, step, start = self.spec, frame.axis.step / frame.scaling.scale[0], frame.middle
-        cells = integrated(squareplus(left[:, 0]), squareplus(right[:, 0]), step, start, spec.integrations)
+        cells = integrated(jax.nn.softplus(left[:, 0]), jax.nn.softplus(right[:, 0]), step, start, spec.integrations)
         sign = -1.0 if spec.decreasing or spec.concave else 1.0
         level, gradient = (
             constants[spec.levels.index(i)] * WIDE[i] if i in spec.levels else jnp.zeros(()) for i in (0, 1)
@@ -88,7 +87,7 @@ class SmoothLaw(AbstractLaw):
             return {}
         free, scaling = self.spec.jumped(step), range_.scaling
         width = {"width": free["width"] * scaling.scale[0]}
-        # Of a positive law the link stands between.
+        # Of a positive law the softplus stands between.
         return width if self.spec.positive else {"height": free["height"] * scaling.output} | width
 
     def prior_variance(self, range_: PyTree, x: Float[Array, "point input"]) -> Float[Array, " point"] | None:

@@ -77,7 +77,6 @@ class Structure:
     positive: bool = False
     increasing: bool = False
     dissipative: bool = False
-    link: str = "softplus"  # what makes a number positive; see `LINKS`
 
     def check(self) -> None:
         """Raise if two of the promises contradict each other."""
@@ -114,19 +113,15 @@ class Structure:
     def finish(self, x: tuple[T, ...], raw: T, scale: T, output: T) -> T:
         """The law, from `raw`; `scale` is that of the first input."""
         if self.positive:
-            return _above_zero(output * self.linked(raw))  # softplus underflows far below zero
+            return _above_zero(output * softplus(raw))  # softplus underflows far below zero
         if self.factored:
-            return output * (x[0] / scale) * self.linked(raw)
+            return output * (x[0] / scale) * softplus(raw)
         # Zero at the origin, and the sign of x, to the last bit: the values whose difference raw is round differently.
         if self.dissipative:
             raw = _zero_where(((x[0] >= 0) & (raw < 0)) | ((x[0] <= 0) & (raw > 0)), raw)
         elif self.shifted:
             raw = _zero_where(_all_zero(x), raw)
         return output * raw
-
-    def linked(self, x: T) -> T:
-        """A positive number from any."""
-        return LINKS[self.link](x)
 
     @property
     def linear(self) -> bool:
@@ -180,15 +175,6 @@ class Structure:
 
 def softplus(x: T) -> T:
     return x.call("softplus") if isinstance(x, Source) else jax.nn.softplus(x)
-
-
-def squareplus(x: T) -> T:
-    """The positive y with y - 1 / y = x: of -x it is the inverse, so that a number symmetric about zero becomes one whose logarithm
-    is. It does not pile up at zero what is far below, as softplus does."""
-    return x.call("squareplus") if isinstance(x, Source) else jnp.exp(jnp.arcsinh(0.5 * x))
-
-
-LINKS = {"softplus": softplus, "squareplus": squareplus}
 
 
 def _above_zero(x: T) -> T:

@@ -9,7 +9,6 @@ from .._mlp import Dense
 from ._formula import Formula, Network, Tables, activation, folded
 
 CALLS = {"plain": "plain((double[]){{{all}}})", "softplus": "softplus({})", "exp": "exp({})", "tanh": "tanh({})"}
-CALLS |= {"squareplus": "exp(asinh(0.5 * ({})))"}
 CALLS |= {"zero_where": "({} ? 0.0 : {})", "either": "({} ? {} : {})"}
 
 SOURCE = """\

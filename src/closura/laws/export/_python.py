@@ -5,7 +5,6 @@ import numpy as np
 from ._formula import Formula, Network, Tables, activation, folded
 
 CALLS = {"plain": "_plain({all})", "softplus": "np.logaddexp({}, 0.0)", "exp": "np.exp({})", "tanh": "np.tanh({})"}
-CALLS |= {"squareplus": "np.exp(np.arcsinh(0.5 * ({})))"}
 CALLS |= {"zero_where": "np.where({}, 0.0, {})", "either": "np.where({}, {}, {})"}
 
 SOURCE = '''"""{about}
