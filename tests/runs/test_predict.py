@@ -10,13 +10,14 @@ import numpy as np
 import pandas as pd
 import pytest
 import xarray as xr
+from lines import TIMES, fleet, line, newcomer
 from scipy import stats
 
 import closura as cl
 from closura.diagnose import membership
 from closura.forward import likelihood
 from closura.population import Empirical, PopulationDraws, population
-from closura.predict import Fleet, notes_of
+from closura.predict import notes_of
 from closura.predict._forecast import noise_sizes
 from closura.predict._infer import infer
 from closura.predict._new_systems import matched
@@ -25,49 +26,8 @@ from closura.sampling import Chains, MultiTry, Posterior
 
 pytestmark = [pytest.mark.xdist_group("predict"), pytest.mark.usefixtures("hardly_optimised")]
 
-TIMES = np.array([0.0, 0.5, 1.0])
 DESIGN = np.stack([np.ones(3), TIMES], axis=1)
 MEANS, VARIANCES, SIGMAS = np.array([[0.0, 0.0], [1.0, -0.5], [2.0, 1.0]]), np.array([1.0, 0.2, 0.6]), [0.2, 0.5, 0.9]
-
-
-def line(sigma=None, **options) -> cl.ODE:
-    """u = a + b t: all that is inferred has a closed form."""
-    return cl.ODE(
-        lambda t, s, p: p.b,
-        state="u",
-        parameters={"a": cl.Real(width=3.0), "b": cl.Real(width=3.0)},
-        initial=lambda p: p.a,
-        span=(0.0, 1.0),
-        dt=0.25,
-        observed="u",
-        sigma=sigma,
-        **options,
-    )
-
-
-def fleet(problem, mu, tau, sigma=None, shift=None, correlation=None, **columns) -> Fleet:
-    """One that was fitted, by its draws: (draw, parameter) each."""
-    mu, tau = np.atleast_2d(mu).astype(float), np.atleast_2d(tau).astype(float)
-    names, systems = ["a", "b"], ["one", "two"]
-    table = pd.DataFrame({"system": np.repeat(systems, 3), "time": np.tile(TIMES, 2), "u": 1.0})
-    table = table.assign(**{name: np.repeat(values, 3) for name, values in columns.items()})
-    theta = np.random.default_rng(0).normal(mu[:, None], 0.1, (len(mu), 2, 2))
-    coords = {"chain": [0], "draw": np.arange(len(mu)), "system": systems, "parameter": names, "quantity": ["u"]}
-    posterior = {n: (("chain", "draw", "system"), theta[None, ..., i]) for i, n in enumerate(names)}
-    posterior |= {n: (("chain", "draw", "parameter"), x[None]) for n, x in (("mu", mu), ("tau", tau))}
-    if sigma is not None:
-        posterior["sigma"] = (("chain", "draw", "quantity"), np.reshape(sigma, (1, -1, 1)))
-    if shift is not None:
-        posterior["shift"] = (("chain", "draw", "effect"), np.reshape(shift, (1, -1, 1)))
-    if correlation is not None:
-        posterior["correlation"] = (("chain", "draw", "parameter", "other"), np.reshape(correlation, (1, -1, 2, 2)))
-    free = {"theta": (("chain", "draw", "system", "parameter"), theta[None])}
-    groups = {"/posterior": xr.Dataset(posterior, coords), "/unconstrained_posterior": xr.Dataset(free, coords)}
-    return Fleet(problem, matched(problem, table), xr.DataTree.from_dict(groups), {})
-
-
-def newcomer(value, name="new", **columns) -> pd.DataFrame:
-    return pd.DataFrame({"system": name, "time": TIMES[: len(value)], "u": value, **columns})
 
 
 # The posterior of a newcomer
@@ -331,52 +291,7 @@ def test_a_folder_predicts_what_its_result_did(tmp_path, result, fleet):
         cl.load(tmp_path / "run", stronger)
 
 
-# What cannot be
-
-
-@pytest.mark.parametrize(
-    ("table", "said"),
-    [
-        ({"system": "n", "time": [2.0], "u": [1.0]}, r"observed at time 2, after the problem's end, 1; .*--until 2"),
-        ({"system": "n", "time": [0.5], "v": [1.0]}, r"the problem observes 'u', but the table has no such column"),
-        ({"system": "n", "time": [0.5], "u": [1.0], "sigma": [-1.0]}, "sigma"),
-    ],
-    ids=["late", "other quantity", "noise"],
-)
-def test_tables_that_will_not_do(table, said):
-    with pytest.raises(cl.DataError, match=said):
-        fleet(line(0.3), [[1.0, 0.5]], [[0.5, 0.5]]).newcomer(table)
-
-
-def test_noise_nobody_knows():
-    problem = line()
-    fitted = fleet(line(0.3), [[1.0, 0.5]], [[0.5, 0.5]])
-    with pytest.raises(cl.DataError, match=r"noise of u is not known: .* give the newcomers such a column"):
-        dataclasses.replace(fitted, problem=problem).newcomer(newcomer([1.0]))
-
-
-def test_times_that_will_not_do():
-    fitted = fleet(line(0.3), [[1.0, 0.5]], [[0.5, 0.5]])
-    with pytest.raises(cl.DataError, match="times must be numbers from the problem's start, 0, on; got -1"):
-        fitted.predict([-1.0])
-    for nothing in ([], "soon"):
-        with pytest.raises(cl.DataError, match=r"times must be numbers from .* on; got ('soon'|\[\])"):
-            fitted.predict(nothing)
-    with pytest.raises(cl.ProblemError, match="until=-1 is not after the problem's start"):
-        fitted.predict(until=-1.0)
-
-
-def test_folders_that_hold_nothing(tmp_path):
-    with pytest.raises(cl.LoadError, match="there is no folder"):
-        cl.load(tmp_path / "no", line())
-    (tmp_path / "checkpoint.npz").touch()
-    with pytest.raises(
-        cl.LoadError, match=r"holds no posterior .posterior.nc.; continue that run with `closura resume"
-    ):
-        cl.load(tmp_path, line())
-    (tmp_path / "posterior.nc").write_bytes(b"nothing")
-    with pytest.raises(cl.LoadError, match=r"cannot be read .*; copy the folder again, or fit again"):
-        cl.load(tmp_path, line())
+# What is said
 
 
 def test_named_like_a_fitted_system(five):

@@ -108,8 +108,8 @@ class LawMove(Kernel):
         theta = jnp.zeros((groups, systems, parameters, r))
         others = jnp.zeros((groups, rest, r)) if rest else None
         power, at = jnp.zeros((groups, parameters)), jnp.zeros((groups, systems, parameters))
-        free, ridges = jnp.zeros((groups, r), bool), jnp.zeros((groups, RIDGES, r))
-        follows = (theta, others, power, at, ridges, jnp.zeros((groups, RIDGES), bool))
+        free, ridges = jnp.zeros((groups, r), bool), jnp.zeros((groups, min(RIDGES, r), r))
+        follows = (theta, others, power, at, ridges, jnp.zeros(ridges.shape[:2], bool))
         return LawTuning(eye, eye, zero, none, zero, free, zero, eye, eye, *follows, none, none, none)
 
     def step(self, keys: GroupKeys, chains: Chains, tuning: LawTuning, posterior: Target) -> tuple[Chains, Info]:
@@ -197,7 +197,9 @@ class LawMove(Kernel):
     def adapt(self, tuning: LawTuning, info: Info, rate: Array | float) -> LawTuning:
         accepted, along = jnp.moveaxis(jnp.mean(info.acceptance, axis=1), -1, 0)
         reach = jnp.clip(tuning.log_reach + rate * (accepted - TARGET), -6.0, 0.0)
-        step = jnp.clip(tuning.log_stride + rate * (along - TARGET), -6.0, 3.0)
+        # Where nobody walked, there is nothing to learn from.
+        walked = jnp.any(tuning.ridge, axis=1)
+        step = jnp.clip(tuning.log_stride + jnp.where(walked, rate * (along - TARGET), 0.0), -6.0, 3.0)
         lately = tuning.acceptance + MEMORY * (accepted - tuning.acceptance)
         return tuning._replace(log_reach=reach, log_stride=step, acceptance=lately)
 
