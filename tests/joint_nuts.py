@@ -16,35 +16,37 @@ from closura.sampling import Chains
 class Units(NamedTuple):
     """Coordinates of a law in units of about their posterior given the size, so that z hardly depends on it:
 
-        a = color (mean(s) + z / sqrt(p(s))),     p(s) = 1 - share + share exp(size - log s^2)
+        a = color (mean(s) + z / sqrt(p(s))),     p(s) = 1 + sum_j share_j (exp(size_j - log s_j^2) - 1)
 
     with `color` such that information of data, and precision of the prior at `size`, are diagonal at once.
     """
 
     color: jax.Array
     share: jax.Array
-    size: float
+    size: jax.Array
     pull: jax.Array
 
     @classmethod
     def of(cls, a, log_size, frame):
-        """From draws: the precision of those near the median size, less that of the prior, is what data tell. The prior's is
-        `frame.rigid + frame.flexible / s^2`."""
+        """From draws: the precision of those near the median sizes, less that of the prior, is what data tell. The prior's is
+        `frame.rigid + sum_j frame.flexible_j / s_j^2`."""
         a, log_size = np.asarray(a, np.float64), np.asarray(log_size, np.float64)
-        size = np.median(log_size)
-        near = np.argsort(np.abs(log_size - size))[: len(a) // 5]
-        rigid, flexible = (np.diag(np.asarray(x, np.float64)) for x in (frame.rigid, frame.flexible))
-        flexible = flexible * np.exp(-size)
-        value, vector = np.linalg.eigh(np.linalg.inv(np.cov(a[near].T)) - rigid - flexible)
-        lower = np.linalg.cholesky((vector * np.maximum(value, 0.0)) @ vector.T + rigid + flexible)
-        share, turn = np.linalg.eigh(np.linalg.solve(lower, np.linalg.solve(lower, flexible).T))
-        color, share = np.linalg.solve(lower.T, turn), np.clip(share, 0.0, 1.0)
-        precision = 1 - share + share * np.exp(size - log_size)[:, None]
+        size = np.median(log_size, axis=0)
+        near = np.argsort(np.abs(log_size - size).sum(axis=1))[: len(a) // 5]
+        rigid, flexible = (np.asarray(x, np.float64) for x in (frame.rigid, frame.flexible))
+        flexible = flexible * np.exp(-size)[:, None]
+        prior = np.diag(rigid + flexible.sum(axis=0))
+        value, vector = np.linalg.eigh(np.linalg.inv(np.cov(a[near].T)) - prior)
+        lower = np.linalg.cholesky((vector * np.maximum(value, 0.0)) @ vector.T + prior)
+        turn = np.linalg.eigh(np.linalg.solve(lower, np.linalg.solve(lower, np.diag(flexible[-1])).T))[1]
+        color = np.linalg.solve(lower.T, turn)
+        share = np.clip(flexible @ color**2, 0.0, 1.0)
+        precision = 1 + np.expm1(size - log_size) @ share
         pull = np.mean(np.linalg.solve(color, a.T).T * precision, axis=0)
         return cls(*(jnp.asarray(x, float) for x in (color, share, size, pull)))
 
     def _precision(self, log_size):
-        return 1 - self.share + self.share * jnp.exp(self.size - log_size)
+        return 1 + jnp.expm1(self.size - log_size) @ self.share
 
     def standard(self, a, log_size):
         precision = self._precision(log_size)

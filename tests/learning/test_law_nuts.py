@@ -16,7 +16,6 @@ from joint_nuts import InUnits, Joint, compare, nuts
 from scipy.integrate import solve_ivp
 
 import closura as cl
-from closura.laws import _law
 from closura.learning import Run, make_settings
 from closura.problems import mass_damper
 
@@ -86,17 +85,9 @@ def check_run(run):
     check(run, target, numbers, lambda tree: numbers(joint.chains(tree)))
 
 
-@pytest.fixture(scope="module", autouse=True)
-def smooth_laws():
-    """Rougher ones, as they are by default, have tails at the ends of their inputs in which draws of three systems are worth little."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_law, "LOG_SIZE", (0.0, 2.0))
-        yield
-
-
 @pytest.fixture(scope="module")
-def oscillators(smooth_laws):
-    """Parameters, population, law and its size."""
+def oscillators():
+    """Parameters, population, law and its sizes."""
     data, _ = mass_damper.simulate(SYSTEMS, 0)
     return finished(mass_damper.problem.with_closure(cl.Law(nodes=NODES)), data)
 
@@ -169,11 +160,13 @@ def test_two_laws():
 class OfFunctions:
     """The posterior of the mass-dampers from their equation and the page on the method alone: nothing of closura's.
 
-        g(z) = 3 (p0 + p1 z + p2 z^2 / 2) + s W(z),   f(v) = unit g((v - center) / scale),   p_i ~ N(0, 1),  log s^2 ~ N(0, 2^2)
+        g(z) = 3 (p0 + p1 z + p2 z^2 / 2) + s W(z) + r M(z),   f(v) = unit g((v - center) / scale),   p_i ~ N(0, 1)
+        log s^2 ~ N(2, 1.5^2),   log r^2 ~ N(log 0.08^2, 1.5^2)
 
-    W is the Wiener process integrated twice, from zero to either side; its values at the nodes of a table are L xi with
-    xi ~ N(0, 1), and between nodes the law is the cubic with the gradients expected there. Where the nodes are, and the units,
-    are the run's. The law's coordinates here are a = (p, s xi).
+    W is the Wiener process integrated twice, from zero to either side, M a Matern process (5/2, length 1/4). Of their values at
+    the nodes but for the one at zero the directions of largest variance are kept, a quarter and two thirds as many as there are
+    nodes, and between nodes the law is the cubic with the gradients expected there. Where the nodes are, and the units, are the
+    run's. The law's coordinates here are a = (p, s xi, r zeta).
     """
 
     def __init__(self, run):
@@ -184,32 +177,30 @@ class OfFunctions:
         z = (self.low + self.step * np.arange(count) - self.center) / self.scale
         z[np.argmin(np.abs(z))] = 0.0
         free = z[z != 0]
-        lower = np.linalg.cholesky(_wiener(free, free)[0])
-        curves = [np.linalg.solve(lower, part.T).T for part in _wiener(z, free)]
-        self.value = np.concatenate([3 * np.stack([z**0, z, z**2 / 2], axis=1), curves[0]], axis=1)
-        self.gradient = np.concatenate([3 * np.stack([0 * z, z**0, z], axis=1), curves[1]], axis=1)
+        self.counts = 3, count // 4, 2 * count // 3
+        curves = [_largest(kernel, z, free, kept) for kernel, kept in zip((_wiener, _matern), self.counts[1:])]
+        powers = np.stack([z**0, z, z**2 / 2], axis=1), np.stack([0 * z, z**0, z], axis=1)
+        self.value, self.gradient = (
+            np.concatenate([3 * power, *parts], axis=1) for power, parts in zip(powers, zip(*curves))
+        )
         self.gradient *= self.step / self.scale  # a step of the table
         self.observed = np.asarray(run.data.value, float)
         assert np.all(run.data.mask), "every system is seen at all times"
 
-    def draws(self, run, missing=1.0):
-        """Those of the run in these coordinates. A table of closura's has two coordinates fewer, those in which W is smallest:
-        here they are drawn from the prior, times `missing`."""
+    def draws(self, run):
+        """Those of the run in these coordinates."""
         frame, kept = run.state.ranges["f"], jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), run.kept)
         both, nodes = np.concatenate([self.value, self.gradient]), np.asarray(frame.nodes, float)
-        to_here = np.linalg.lstsq(both, np.concatenate([nodes[:, 0], nodes[:, 1]]), rcond=None)[0]
-        log_size = kept.law["f"].log_size
-        others = missing * np.linalg.svd(to_here)[0][:, to_here.shape[1] :]
-        noise = np.random.default_rng(0).normal(size=(len(log_size), others.shape[1]))
-        a = kept.law["f"].weights @ to_here.T + np.exp(0.5 * log_size)[:, None] * noise @ others.T
-        tree = {"theta": kept.theta, "mu": kept.phi.mu, "log_tau": kept.phi.log_tau}
-        tree |= {"laws": {"f": {"a": a, "log_size": log_size}}}
+        to_here, left, *_ = np.linalg.lstsq(both, np.concatenate([nodes[:, 0], nodes[:, 1]]), rcond=None)
+        assert np.all(left < 1e-8), "the same functions"
+        law = {"a": kept.law["f"].weights @ to_here.T, "log_size": kept.law["f"].log_size}
+        tree = {"theta": kept.theta, "mu": kept.phi.mu, "log_tau": kept.phi.log_tau, "laws": {"f": law}}
         return jax.tree.map(lambda x: jnp.asarray(x, float), tree)
 
     def frame(self):
-        """Of a: of which precision 1 is, and of which 1 / s^2."""
-        curved = np.arange(self.value.shape[1]) >= 3
-        return SimpleNamespace(rigid=~curved, flexible=curved)
+        """Of a: of which precision 1 is, of which 1 / s^2 and of which 1 / r^2."""
+        kind = np.repeat([0, 1, 2], self.counts)
+        return SimpleNamespace(rigid=kind == 0, flexible=np.array([[1], [2]]) == kind)
 
     def law(self, a):
         value, gradient = self.value @ a, self.gradient @ a
@@ -250,9 +241,25 @@ class OfFunctions:
         total += jnp.sum((theta - mu) ** 2 * jnp.exp(-log_tau) + log_tau)
         total += jnp.sum((mu - np.array([math.log(3.0), 0.5, 1.0])) ** 2 / np.array([0.1, 1.0, 1.0]))
         total += jnp.sum((log_tau - np.log([0.02, 1.0, 1.0])) ** 2 / np.array([0.4, 0.08, 0.08]))
-        p, curved, log_size = law["a"][:3], law["a"][3:], law["log_size"]
-        total += jnp.sum(p**2) + jnp.sum(curved**2) * jnp.exp(-log_size) + len(curved) * log_size
-        return -0.5 * (total + (log_size / 2) ** 2)
+        *_, w, m = self.counts
+        trend, detail = law["log_size"]
+        square = [jnp.sum(part**2) for part in jnp.split(law["a"], [3, 3 + w])]
+        total += square[0] + square[1] * jnp.exp(-trend) + w * trend + square[2] * jnp.exp(-detail) + m * detail
+        return -0.5 * (total + ((trend - 2) / 1.5) ** 2 + ((detail - 2 * math.log(0.08)) / 1.5) ** 2)
+
+
+def _largest(kernel, z, free, count):
+    """Value and gradient at z, of as many directions in which values at `free` vary most."""
+    variance, direction = np.linalg.eigh(kernel(free, free)[0])
+    weights = (direction / np.sqrt(variance))[:, -count:]
+    return tuple(part @ weights for part in kernel(z, free))
+
+
+def _matern(z, at):
+    """The covariance of M(z), and of dM/dz, with M(at)."""
+    away = z[:, None] - at
+    u = np.sqrt(5) * np.abs(away) / 0.25
+    return (1 + u + u**2 / 3) * np.exp(-u), -np.sign(away) * np.sqrt(5) / 0.25 * (u + u**2) / 3 * np.exp(-u)
 
 
 def _wiener(z, at):
@@ -267,14 +274,14 @@ def _wiener(z, at):
 
 
 def test_log_joint_is_that_of_functions(oscillators):
-    """At every draw, but for a constant and the prior of the two coordinates that are zero."""
+    """At every draw, but for a constant."""
     joint, by_hand, kept = Joint(oscillators), OfFunctions(oscillators), oscillators.kept
-    one, other = joint.draws(kept), by_hand.draws(oscillators, missing=0.0)
+    one, other = joint.draws(kept), by_hand.draws(oscillators)
     found, expected = (
         np.asarray(jax.jit(jax.vmap(density))(draws), np.float64)
         for density, draws in ((joint.log_density, one), (by_hand.log_density, other))
     )
-    apart = found - (expected + np.asarray(one["laws"]["f"]["log_size"]))
+    apart = found - expected
     assert found.std() > 1
     np.testing.assert_allclose(apart, np.median(apart), atol=0.01)
 
@@ -285,7 +292,7 @@ def test_a_density_of_functions(oscillators):
     def theirs(tree):
         law = tree["laws"]["f"]
         f = jax.vmap(by_hand.law(law["a"]))(numbers.grids["f"])
-        return jnp.concatenate([tree["theta"].ravel(), tree["mu"], tree["log_tau"], law["log_size"][None], f])
+        return jnp.concatenate([tree["theta"].ravel(), tree["mu"], tree["log_tau"], law["log_size"], f])
 
     target = InUnits(by_hand.log_density, by_hand.draws(oscillators), {"f": by_hand.frame()})
     check(oscillators, target, numbers, theirs)

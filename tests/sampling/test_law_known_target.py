@@ -1,10 +1,11 @@
 """Moves of a law on a target that is known exactly, and what they would do to it if they were wrong.
 
-    y_k = theta_k0 + theta_k1 x + f(x) + noise,      theta_k ~ N(mu, tau),  mu ~ N(m, s_mu),  f the smooth law of size s
+    y_k = theta_k0 + theta_k1 x + f(x) + noise,      theta_k ~ N(mu, tau),  mu ~ N(m, s_mu),  f the smooth law of sizes s
 
-With tau given, all but s is normal given s: H(s) is its precision, m(s) its mean, and the density of log s^2 is a number at
-each point of a grid. So u = L(s)^T (w - m(s)), H = L L^T, is standard normal whatever s is, and the distribution function of
-log s^2 is uniform. Chains start from the target, and after some moves they must still be distributed so.
+With tau given, all but s is normal given s: H(s) is its precision, m(s) its mean, and the density of both log s^2 is a number at
+each point of a grid. So u = L(s)^T (w - m(s)), H = L L^T, is standard normal whatever s is, and the distribution functions of
+the first log s^2, and of the second given the first, are uniform. Chains start from the target, and after some moves they must
+still be distributed so.
 """
 
 import equinox as eqx
@@ -15,9 +16,9 @@ import numpy as np
 import pytest
 
 from closura.laws import Law, Range, Scaling
-from closura.laws._law import LOG_SIZE
 from closura.population import Diagonal, Phi, Population
 from closura.sampling import Cache, Chains, LawMove, LawSize, _law_move, init_all, sweep
+from closura.sampling._law_constants import whitened
 
 CHAINS, SYSTEMS, MOVES, SIGMA = 6000, 3, 15, 0.6
 SPEC = Law(nodes=9)
@@ -37,7 +38,7 @@ POPULATION = Known(jnp.array([0.5, -0.2]), jnp.array([0.3, 0.5]), jnp.array([-1.
 LOG_TAU = np.array([-0.7, 0.2])
 Y = np.array([[0.2, 0.9, 0.4, 0.1, 1.5], [-0.8, 0.3, 0.2, 0.4, 0.2], [0.9, 1.1, 0.8, 1.9, 2.1]])
 OWN = SYSTEMS * 2 + 2  # numbers of theta and mu, before those of the law
-GRID = np.linspace(-14.0, 14.0, 4001)  # of log s^2
+TREND, DETAIL = np.linspace(-7.0, 11.0, 121), np.linspace(-14.0, 4.0, 121)  # grids of both log s^2
 
 
 class Target(eqx.Module):
@@ -49,7 +50,9 @@ class Target(eqx.Module):
     delayed_acceptance: bool = eqx.field(static=True, default=False)
 
     def refresh(self, chains):
-        return chains._replace(cache=Cache((self.loglik_at(chains), jnp.zeros_like(chains.theta))))
+        return chains._replace(
+            cache=Cache((self.loglik_at(chains), jnp.zeros_like(chains.theta)), None, residuals(chains))
+        )
 
     def loglik_and_grad(self, chains):
         return chains.cache.stats
@@ -61,9 +64,10 @@ class Target(eqx.Module):
         return chains.cache.exact
 
     def loglik_at(self, chains):
-        law = jax.vmap(jax.vmap(at_places))(chains.law["f"])
-        residual = Y - chains.theta[..., :1] - chains.theta[..., 1:] * PLACES - law[:, :, None]
-        return -0.5 * jnp.sum((residual / SIGMA) ** 2, axis=-1)
+        return -0.5 * jnp.sum((residuals(chains) / SIGMA) ** 2, axis=-1)
+
+    def score(self, chains):
+        return chains.cache.prediction / SIGMA**2
 
     def log_prior(self, chains):
         return jax.vmap(jax.vmap(self.population.log_prior))(chains.theta, chains.phi)
@@ -74,15 +78,20 @@ class Target(eqx.Module):
         return total + jax.vmap(jax.vmap(lambda law: law.log_prior(FRAME, None)))(chains.law["f"])
 
 
+def residuals(chains):
+    law = jax.vmap(jax.vmap(at_places))(chains.law["f"])
+    return Y - chains.theta[..., :1] - chains.theta[..., 1:] * PLACES - law[:, :, None]
+
+
 def at_places(law):
     return jax.vmap(law.prepare(FRAME))(jnp.asarray(PLACES, float))
 
 
 def normal_given_size():
-    """H = rest + diag(flexible) / s^2 of w = (theta, mu, a), and H m, which no size changes."""
+    """H = rest + sum_j diag(flexible_j) / s_j^2 of w = (theta, mu, a), and H m, which no size changes; and the law at places."""
     law = SPEC.build(jr.key(0), SCALING)
     shape = np.asarray(jax.jacfwd(lambda a: at_places(law.with_weights(a)))(law.weights), float)
-    flexible = np.concatenate([np.zeros(OWN), np.asarray(FRAME.flexible, float)])
+    flexible = np.concatenate([np.zeros((2, OWN)), np.asarray(FRAME.flexible, float)], axis=1)
     rest = np.diag(np.concatenate([np.zeros(OWN), np.asarray(FRAME.rigid, float)]))
     pull = np.zeros(len(rest))
     for k, y in enumerate(Y):
@@ -95,35 +104,50 @@ def normal_given_size():
     mean, variance = (np.asarray(x, float) for x in (POPULATION.mean, POPULATION.mean_variance))
     rest[OWN - 2 : OWN, OWN - 2 : OWN] += np.diag(1 / variance)
     pull[OWN - 2 : OWN] += mean / variance
-    return rest, flexible, pull
+    return rest, flexible, pull, shape
 
 
-REST, FLEXIBLE, PULL = normal_given_size()
+REST, FLEXIBLE, PULL, SHAPE = normal_given_size()
 
 
 def precision(log_size):
-    """H, a matrix for each log s^2."""
-    return REST + np.exp(-log_size)[:, None, None] * np.diag(FLEXIBLE)
+    """H, a matrix for each pair of log s^2."""
+    return REST + (np.exp(-log_size) @ FLEXIBLE)[:, :, None] * np.eye(len(REST))
 
 
 def distribution():
-    """The distribution function of log s^2 on the grid: the evidence of each size times its prior."""
-    h = precision(GRID)
-    prior = np.asarray(FRAME.rigid, float) + np.asarray(FRAME.flexible, float) * np.exp(-GRID)[:, None]
+    """Of the first log s^2, and of the second given each of these, on the grids: the evidence of sizes times their prior."""
+    pairs = np.stack(np.meshgrid(TREND, DETAIL, indexing="ij"), axis=-1).reshape(-1, 2)
+    h, prior = precision(pairs), np.asarray(FRAME.rigid, float) + np.exp(-pairs) @ np.asarray(FRAME.flexible, float)
     evidence = 0.5 * np.log(prior).sum(axis=1) - 0.5 * np.linalg.slogdet(h)[1]
     evidence += 0.5 * np.linalg.solve(h, np.broadcast_to(PULL[:, None], (len(h), len(PULL), 1)))[..., 0] @ PULL
-    density = evidence - 0.5 * ((GRID - LOG_SIZE[0]) / LOG_SIZE[1]) ** 2
-    density = np.exp(density - density.max())
+    mean, sd = np.array(SPEC.size_priors).T
+    density = evidence - 0.5 * np.sum(((pairs - mean) / sd) ** 2, axis=1)
+    density = np.exp(density - density.max()).reshape(len(TREND), len(DETAIL))
+    return cumulated(density.sum(axis=1)), np.stack([cumulated(row) for row in density])
+
+
+def cumulated(density):
     total = np.concatenate([[0.0], np.cumsum(0.5 * (density[1:] + density[:-1]))])
     return total / total[-1]
 
 
-DISTRIBUTION = distribution()
+FIRST, SECOND = distribution()
+
+
+def given(trend):
+    """The distribution of the second log s^2, between those of its neighbours on the grid."""
+    place = np.clip((trend - TREND[0]) / (TREND[1] - TREND[0]), 0, len(TREND) - 1.001)
+    left = place.astype(int)
+    share = (place - left)[:, None]
+    return (1 - share) * SECOND[left] + share * SECOND[left + 1]
 
 
 def start(seed):
     random = np.random.default_rng(seed)
-    log_size = np.interp(random.uniform(size=CHAINS), DISTRIBUTION, GRID)
+    trend = np.interp(random.uniform(size=CHAINS), FIRST, TREND)
+    detail = [np.interp(u, row, DETAIL) for u, row in zip(random.uniform(size=CHAINS), given(trend))]
+    log_size = np.stack([trend, detail], axis=1)
     h = precision(log_size)
     lower = np.linalg.cholesky(h)
     mean = np.linalg.solve(h, np.broadcast_to(PULL[:, None], (CHAINS, len(PULL), 1)))
@@ -138,16 +162,16 @@ def tuned(kernel, chains):
     """About what a fit would find, a little off: the moves are exact with any constants."""
     random = np.random.default_rng(0)
     law = chains.law["f"]
-    a, sizes = np.asarray(law.weights[0], float), np.asarray(law.log_size[0], float)
     along = -np.linalg.solve(REST[:OWN, :OWN], REST[:OWN, OWN:])
     left = REST[OWN:, OWN:] + REST[OWN:, :OWN] @ along - np.diag(np.asarray(FRAME.rigid, float))
     frame = jax.tree.map(lambda x: np.asarray(x, float), FRAME)
-    parts = _law_move._whitened(left, left, np.zeros(len(left)), a, sizes, frame)
-    names = ("whiten", "color", "share", "size", "pull", "free", "shift", "stretch", "unstretch")
+    names = ("color", "share", "size", "informed")
+    fields = dict(zip(names, whitened(left, left, np.asarray(law.log_size[0], float), frame)))
     along = along * (1 + 0.2 * random.normal(size=along.shape))
-    shears = {"theta": along[:-2].reshape(SYSTEMS, 2, -1), "log_reach": np.log(0.7)}
-    fields = dict(zip(names, parts)) | shears
-    made = {name: jnp.asarray(x, bool if name == "free" else float)[None] for name, x in fields.items()}
+    fields |= {"theta": along[:-2].reshape(SYSTEMS, 2, -1), "log_reach": np.log(0.9)}
+    fields |= {"by_law": np.stack([SHAPE * (1 + 0.2 * random.normal(size=SHAPE.shape))] * SYSTEMS)}
+    fields |= {"by_theta": np.stack([np.stack([np.ones(len(PLACES)), PLACES], axis=-1)] * SYSTEMS)}
+    made = {name: jnp.asarray(x, float)[None] for name, x in fields.items()}
     return kernel.init(chains)._replace(**made)
 
 
@@ -158,7 +182,7 @@ def z_scores(kernels, seed=0):
 
     def one(chains, key):
         chains, _, info = sweep(kernels, key[None], chains, tuning, target)
-        return chains, info.acceptance.mean()
+        return chains, jnp.nanmean(info.acceptance)
 
     run = jax.jit(lambda chains: jax.lax.scan(one, target.refresh(chains), jr.split(jr.key(seed + 1), MOVES)))
     end, accepted = jax.device_get(run(chains))
@@ -168,13 +192,19 @@ def z_scores(kernels, seed=0):
     h = precision(log_size)
     mean = np.linalg.solve(h, np.broadcast_to(PULL[:, None], (CHAINS, len(PULL), 1)))[..., 0]
     u = np.einsum("cij,ci->cj", np.linalg.cholesky(h), w - mean)
-    v = np.sqrt(12) * (np.interp(log_size, GRID, DISTRIBUTION) - 0.5)[:, None]  # uniform, of mean zero and variance one
-    numbers = np.concatenate([u, v, u**2 - 1, v**2 - 1, u * v, u[:, :OWN] * u[:, -OWN:]], axis=1)
+    trend, detail = log_size.T
+    uniform = [np.interp(trend, TREND, FIRST), [np.interp(x, DETAIL, row) for x, row in zip(detail, given(trend))]]
+    v = np.sqrt(12) * (np.stack(uniform, axis=1) - 0.5)  # of mean zero and variance one
+    numbers = np.concatenate([u, v, u**2 - 1, v**2 - 1, u * v[:, :1], u * v[:, 1:], u[:, :OWN] * u[:, -OWN:]], axis=1)
     error = numbers.std(axis=0) / np.sqrt(CHAINS)
     return numbers.mean(axis=0) / error, float(accepted.mean())
 
 
-@pytest.mark.parametrize("kernels", [[LawMove("f")], [LawMove("f"), LawSize()]], ids=["move", "with the size"])
+@pytest.mark.parametrize(
+    "kernels",
+    [[LawMove("f", observations=len(PLACES))], [LawMove("f", observations=len(PLACES)), LawSize()]],
+    ids=["move", "with the size"],
+)
 def test_the_target_stays(kernels):
     z, accepted = z_scores(kernels)
     assert accepted > 0.2
@@ -189,9 +219,16 @@ class Stale(LawMove):
         return moved._replace(cache=chains.cache), info
 
 
-def without_volume(monkeypatch):
-    monkeypatch.setattr(_law_move, "_log_volume", lambda precision: jnp.zeros(precision.shape[:-1]))
-    return LawMove("f")
+def without_the_way_back(monkeypatch):
+    """As if steps were as likely forth and back."""
+    monkeypatch.setattr(LawMove, "_step_density", lambda self, chains, tuning, posterior, change, eta: 0.0 * eta)
+    return LawMove("f", observations=len(PLACES))
+
+
+def without_the_density_of_draws(monkeypatch):
+    right = _law_move.redrawn
+    monkeypatch.setattr(_law_move, "redrawn", lambda *args: (*right(*args)[:2], 0.0))
+    return LawMove("f", observations=len(PLACES))
 
 
 def with_another_shear_back(monkeypatch):
@@ -204,14 +241,14 @@ def with_another_shear_back(monkeypatch):
         return moved._replace(theta=jnp.where(there, moved.theta, chains.theta)), volume
 
     monkeypatch.setattr(_law_move, "sheared", sheared)
-    return LawMove("f")
+    return LawMove("f", observations=len(PLACES))
 
 
 def stale(monkeypatch):
-    return Stale("f")
+    return Stale("f", observations=len(PLACES))
 
 
-@pytest.mark.parametrize("broken", [without_volume, with_another_shear_back, stale])
+@pytest.mark.parametrize("broken", [without_the_way_back, without_the_density_of_draws, with_another_shear_back, stale])
 def test_it_would_notice(broken, monkeypatch):
     z, _ = z_scores([broken(monkeypatch)])
     assert np.abs(z).max() > 8

@@ -14,10 +14,11 @@ import pytest
 from closura.laws import Law, Range, Scaling, _law
 from closura.population import Diagonal, Population
 from closura.sampling import Cache, Chains, Independence, LawMove, LawSize, PopulationGibbs, _law_move, init_all, sweep
-from closura.sampling._law_move import LawTuning, _whitened
+from closura.sampling._law_constants import whitened
+from closura.sampling._law_move import LawTuning
 
 CHAINS, SYSTEMS, SWEEPS, SIGMA = 4000, 3, 12, 3.0
-SIZE = 0.0, 2.0  # of log s^2: laws about as large as the noise
+SIZE = 0.0, 1.5  # of both log s^2: laws about as large as the noise
 SPEC = Law(nodes=9)
 SCALING = Scaling(jnp.zeros(1), jnp.ones(1), jnp.ones(()))
 FRAME = SPEC.frame(Range(jnp.array([-1.0]), jnp.array([1.0])), SCALING)
@@ -27,7 +28,7 @@ POPULATION = Diagonal(jnp.array([0.5, -0.2]), jnp.array([0.3, 0.5]), jnp.array([
 
 @pytest.fixture(autouse=True)
 def small_laws(monkeypatch):
-    monkeypatch.setattr(_law, "LOG_SIZE", SIZE)
+    monkeypatch.setattr(_law.Law, "size_priors", (SIZE, SIZE))
 
 
 class Linear(eqx.Module):
@@ -48,7 +49,10 @@ class Linear(eqx.Module):
     def refresh(self, chains):
         residual = (self.y - predicted(chains)) / SIGMA
         gradient = jnp.stack([jnp.sum(residual, -1), jnp.sum(residual * PLACES, -1)], axis=-1) / SIGMA
-        return chains._replace(cache=Cache((-0.5 * jnp.sum(residual**2, axis=-1), gradient)))
+        return chains._replace(cache=Cache((-0.5 * jnp.sum(residual**2, axis=-1), gradient), None, predicted(chains)))
+
+    def score(self, chains):
+        return (self.y - chains.cache.prediction) / SIGMA**2
 
     def loglik_at(self, chains):
         return self.refresh(chains).cache.stats[0]
@@ -75,10 +79,10 @@ def from_prior(key):
     shape = (1, CHAINS)
     phi = jax.vmap(jax.vmap(POPULATION.phi_from_normal))(jr.normal(keys[0], (*shape, 2, 2)))
     theta = jax.vmap(jax.vmap(POPULATION.theta_from_normal))(phi, jr.normal(keys[1], (*shape, SYSTEMS, 2)))
-    size = SIZE[0] + SIZE[1] * jr.normal(keys[2], shape)
-    precision, mean = FRAME.prior(size)
+    size = SIZE[0] + SIZE[1] * jr.normal(keys[2], (*shape, 2))
+    precision = FRAME.precision(size)
     law = SPEC.build(keys[3], SCALING)
-    a = mean + jr.normal(keys[4], precision.shape) / jnp.sqrt(precision)
+    a = jr.normal(keys[4], precision.shape) / jnp.sqrt(precision)
     return Chains(theta, phi, law={"f": law.with_weights(a).with_size(size)})
 
 
@@ -89,9 +93,10 @@ def tunings(kernels, chains, shear, power=0.0, walks=0):
     count = FRAME.rigid.shape[0]
     half = random.normal(size=(count, count)) * 0.2
     frame = jax.tree.map(lambda x: np.asarray(x, float), FRAME)
-    a = np.asarray(chains.law["f"].weights[0, :500], float)
     known, sizes = half @ half.T, np.asarray(chains.law["f"].log_size[0, :500], float)
-    parts = _whitened(known, 2 * known, random.normal(size=count), a, sizes, frame)
+    places = np.stack([np.ones(len(PLACES)), np.asarray(PLACES)], axis=-1)
+    sensitivities = (0.3 * random.normal(size=(SYSTEMS, len(PLACES), count)), np.stack([places] * SYSTEMS))
+    parts = (*whitened(known, 2 * known, sizes, frame), *sensitivities)
     follows = (shear * random.normal(size=(SYSTEMS, 2, count)), np.zeros((0, count)), np.array([power, 0.0]))
     at, ridges = np.broadcast_to(POPULATION.mean, (SYSTEMS, 2)), 0.5 * random.normal(size=(4, count))
     whole = (*parts, *follows, at, ridges, np.arange(4) < walks)
@@ -119,14 +124,14 @@ def z_scores(kernels, seed=0, sweeps=SWEEPS, **constants):
         y = predicted(chains) + SIGMA * jr.normal(key_data, (1, CHAINS, SYSTEMS, len(PLACES)))
         posterior = Linear(y, {"f": FRAME}, POPULATION)
         chains, _, info = sweep(kernels, key_sweep[None], posterior.refresh(chains), tuning, posterior)
-        return chains._replace(cache=Cache(())), info.acceptance.mean((0, 1))
+        return chains._replace(cache=Cache(())), jnp.nanmean(info.acceptance, (0, 1))
 
     end, accepted = jax.jit(lambda c: jax.lax.scan(one, c, jr.split(jr.key(seed + 1), sweeps)))(start)
 
     def moments(chains):
         law, phi = chains.law["f"], chains.phi
         shape = jax.vmap(jax.vmap(lambda law: jax.vmap(law.prepare(FRAME))(PLACES)))(law)
-        numbers = [chains.theta.reshape(1, CHAINS, -1), phi.mu, phi.log_tau, law.weights, law.log_size[..., None]]
+        numbers = [chains.theta.reshape(1, CHAINS, -1), phi.mu, phi.log_tau, law.weights, law.log_size]
         # Of the law itself only where it has moments that plain averages find: its size is log-normal.
         flat = np.concatenate([np.asarray(part[0], float) for part in [*numbers, jnp.arcsinh(shape)]], axis=-1)
         flat = np.arcsinh(flat)
@@ -139,8 +144,9 @@ def z_scores(kernels, seed=0, sweeps=SWEEPS, **constants):
     return (after.mean(axis=0) - both.mean(axis=0)) / error, np.asarray(accepted).mean(axis=0)
 
 
-KERNELS = [Independence(), PopulationGibbs(), LawMove("f"), LawSize()]
-LAW = [LawMove("f"), LawSize()]
+MOVE = LawMove("f", observations=len(PLACES))
+KERNELS = [Independence(), PopulationGibbs(), MOVE, LawSize()]
+LAW = [MOVE, LawSize()]
 ALONG = {"shear": 0.3, "sweeps": 80}
 WAYS = {
     "straight": (KERNELS, {}),
@@ -154,15 +160,10 @@ WAYS = {
 def test_everything_stays_as_the_prior_has_it(way):
     kernels, how = WAYS[way]
     z, accepted = z_scores(kernels, **how)
-    assert np.all(accepted > 0.05), accepted
+    step, draw, walk = accepted[-3:]
+    assert min(step, walk) > 0.05
+    assert draw > 0.02
     assert np.abs(z).max() < 4.5, np.abs(z).max()
-
-
-@pytest.mark.parametrize("left_out", ["_log_volume", "_log_student"])
-def test_it_would_notice(left_out, monkeypatch):
-    monkeypatch.setattr(_law_move, left_out, lambda z, *_: jnp.zeros(z.shape[:-1]))
-    z, _ = z_scores(KERNELS)
-    assert np.abs(z).max() > 6
 
 
 @pytest.mark.parametrize("way", ["sums", "ridges"])

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from closura.population import Correlated, Diagonal
-from closura.sampling._law_move import POWERS, _along, _curved, _ridges
+from closura.sampling._law_constants import POWERS, curved, ridges
+from closura.sampling._law_move import _along
 
 
 @pytest.mark.parametrize(
@@ -28,12 +29,12 @@ def test_draws_tell_along_which_curve_a_logarithm_follows(power, theta):
     slope = (theta(np.full((1, 1), 1e-4), own) - theta(np.full((1, 1), -1e-4), own)) / 2e-4
     both = np.stack([draws, random.normal(size=(400, 3))], axis=-1)
     straight = np.stack([slope * x, np.zeros((400, 3))], axis=-1)
-    powers, at = _curved(both, straight, (True, False))
+    powers, at = curved(both, straight, (True, False))
     assert powers.tolist() == [power, 0.0]
     assert at.shape == (3, 2)
     assert np.abs(at[:, 0] - middle[0]).max() < 1.0
     # No logarithm follows along a curve.
-    assert _curved(both, straight, (False, False))[0].tolist() == [0.0, 0.0]
+    assert curved(both, straight, (False, False))[0].tolist() == [0.0, 0.0]
 
 
 @pytest.mark.parametrize("power", POWERS)
@@ -53,9 +54,9 @@ def test_a_ridge_is_where_information_is_lost_as_all_else_follows():
     whiten = np.linalg.inv(color)
     lost = whiten.T @ direction @ np.diag([50.0, 2.0]) @ direction.T @ whiten
     a = (random.normal(size=(2000, 6)) + 9 * random.normal(size=(2000, 1)) * direction[:, 0]) @ color.T
-    ridges, there = _ridges(color, lost, a)
+    found, there = ridges(color, lost, a, True)
     assert there.tolist() == [True, False, False, False]
-    along = whiten @ ridges[0]
+    along = whiten @ found[0]
     assert abs(along @ direction[:, 0]) == pytest.approx(np.linalg.norm(along), rel=1e-6)
     assert np.linalg.norm(along) == pytest.approx(np.sqrt(82), rel=0.1)  # as long as draws are wide
 

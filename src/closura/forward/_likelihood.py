@@ -23,6 +23,8 @@ Theta = Float[Array, "chain system parameter"]
 Predictions = Float[Array, "chain system observation"]
 Sound = Bool[Array, "chain #system"]
 
+Evaluated = LogLikAndGrad | ResidualStats
+
 
 class Likelihood(eqx.Module):
     """log p(y | theta, context, scale) of every chain and system: observations scatter about predictions by their noise.
@@ -85,10 +87,14 @@ class Likelihood(eqx.Module):
 
         return jax.vmap(push, out_axes=(None, 0))(jnp.eye(theta.shape[-1]))
 
-    def evaluate(
+    def evaluate(self, theta: Theta, context: PyTree, own: SolverLaws | None = None, law_axes: int = 0) -> Evaluated:
+        """Log likelihood and gradient of each system, or what they are made of; a failed solve has -inf."""
+        return self.evaluate_and_predict(theta, context, own, law_axes)[0]
+
+    def evaluate_and_predict(
         self, theta: Theta, context: PyTree, own: SolverLaws | None = None, law_axes: int = 0
-    ) -> LogLikAndGrad | ResidualStats:
-        """Log likelihood and gradient of each system, or what they are made of; a failed solve has -inf.
+    ) -> tuple[Evaluated, Predictions]:
+        """The same, and the predictions it comes from.
 
         Worked through in blocks whose state fits the first-level cache, which halves the time of a large batch.
         """
@@ -113,8 +119,22 @@ class Likelihood(eqx.Module):
         self, theta: Theta, context: PyTree, own: SolverLaws | None = None, law_axes: int = 0
     ) -> LogLik | ResidualStats:
         """What `evaluate` finds, without gradients."""
-        stats = self.noise.stats(self.measured, self.predict(theta, context, own=own, law_axes=law_axes), None)
-        return stats if self.scale_inferred else self.loglik(stats, None)
+        return self.values_and_predict(theta, context, own, law_axes)[0]
+
+    def values_and_predict(
+        self, theta: Theta, context: PyTree, own: SolverLaws | None = None, law_axes: int = 0
+    ) -> tuple[LogLik | ResidualStats, Predictions]:
+        """The same, and the predictions it comes from."""
+        prediction = self.predict(theta, context, own=own, law_axes=law_axes)
+        stats = self.noise.stats(self.measured, prediction, None)
+        return stats if self.scale_inferred else self.loglik(stats, None), prediction
+
+    def score(self, prediction: Float[Array, "chain system observation"], log_scale: LogScale | None) -> Predictions:
+        """Gradient of the log likelihood in the predictions; zero where there is none."""
+        found = self.measured.mask & jnp.isfinite(prediction)
+        known = jnp.where(found, prediction, self.measured.value)
+        _, score = self.noise.log_prob_and_score(self.measured.value, known, self.measured.scales(log_scale))
+        return jnp.where(found & jnp.isfinite(score), score, 0.0)
 
     def loglik_and_grad(self, found: LogLikAndGrad | ResidualStats, log_scale: LogScale | None) -> LogLikAndGrad:
         """Log likelihood of each system and its gradient in theta, of what `evaluate` found, at these scales."""
@@ -175,9 +195,10 @@ class Likelihood(eqx.Module):
 
     def _evaluate(
         self, theta: Theta, context: PyTree, own: SolverLaws | None, law_axes: int
-    ) -> LogLikAndGrad | ResidualStats:
-        stats = self.noise.stats(self.measured, *self.linearise(theta, context, own, law_axes))
-        return stats if self.scale_inferred else self.loglik_and_grad(stats, None)
+    ) -> tuple[Evaluated, Predictions]:
+        prediction, jacobian = self.linearise(theta, context, own, law_axes)
+        stats = self.noise.stats(self.measured, prediction, jacobian)
+        return stats if self.scale_inferred else self.loglik_and_grad(stats, None), prediction
 
     def _batched(
         self, forward: ForwardModel, context: PyTree, own: SolverLaws | None = None, law_axes: int = 0

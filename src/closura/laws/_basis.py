@@ -1,13 +1,15 @@
 """A prior over smooth functions of one input, in coordinates of its own.
 
-    g(z) = polynomial of degree order - 1  +  s W(z),       W^(order) = white noise,  W = W' = ... = 0 at z = 0
+    g(z) = polynomial of degree order - 1  +  s W(z)  +  r M(z)
+    W^(order) = white noise,  W = W' = ... = 0 at z = 0;      Cov(M(z), M(z')) = matern((z - z') / DETAIL)
 
-W has independent sides. Where g may break at z = 0, each side has a polynomial of its own from some derivative on. Values and
-gradients of g at the nodes of a table are linear in coordinates a; between nodes g is the cubic that both ends agree on. What
-is promised by linear conditions (symmetry, given values) holds by the choice of coordinates, so that all that is left is free,
-and independent given the size s:
+W is the trend, which goes on where no data are, and has independent sides; M is detail, of which there is as much everywhere. A
+trend as rough as laws may be in detail would know nothing of what comes next, a trend alone is surer of detail than anybody is.
+Where g may break at z = 0, each side has a polynomial of its own from some derivative on. Values and gradients of g at the
+nodes of a table are linear in coordinates a; between nodes g is the cubic that both ends agree on. What is promised (symmetry,
+given values) holds by the choice of coordinates, so that all that is left is free, and independent given the sizes s and r:
 
-    g = offset + basis a,      a_i | s ~ N(m_i, 1 / p_i),    p_i = rigid_i + flexible_i / s^2,    m_i = -pull_i / p_i
+    g = offset + basis a,      a_i | s, r ~ N(0, 1 / p_i),      p_i = rigid_i + trend_i / s^2 + detail_i / r^2
 
 All of this is done once a table, on the host and in double precision.
 """
@@ -24,7 +26,9 @@ from ._base import Scaling
 from ._table import Axis
 
 ORDER = 3  # the derivative of a law that is white noise before data
-SMOOTH_INTERPOLANT = 1e-6  # what a polynomial costs against curvature, where an offset goes through given points
+DETAIL = 0.25  # over which details change, in units of the input: an eighth of the range
+RIGID, TREND, FINE = 0, 1, 2  # whose a coordinate is: the polynomial's, W's, M's
+TYPICAL = (1.0, 1.0, 0.01)  # variances of these
 A = TypeVar("A", Array, np.ndarray)
 Values = Callable[[np.ndarray], np.ndarray]  # of g at places z, (place, coordinate)
 NEAR = 1e-3  # of a cell
@@ -43,9 +47,7 @@ class Frame(NamedTuple):
     nodes: Float[Array, "row 2 coordinate"]
     offset: Float[Array, "row 2"]
     rigid: Float[Array, " coordinate"]
-    flexible: Float[Array, " coordinate"]
-    pull_rigid: Float[Array, " coordinate"]
-    pull_flexible: Float[Array, " coordinate"]
+    flexible: Float[Array, "size coordinate"]
 
     @property
     def low(self) -> Float[Array, " 1"]:
@@ -71,11 +73,9 @@ class Frame(NamedTuple):
         """What rows say at the left and at the right end of every cell."""
         return ends(row, self.axis.nodes, self.middle)
 
-    def prior(self, log_size: Float[Array, "*batch"]) -> tuple[Float[Array, "*batch coordinate"], ...]:
-        """Precision and mean of the coordinates, given log s^2."""
-        inverse = jnp.exp(-log_size)[..., None]
-        precision = self.rigid + self.flexible * inverse
-        return precision, -(self.pull_rigid + self.pull_flexible * inverse) / precision
+    def precision(self, log_size: Float[Array, "*batch size"]) -> Float[Array, "*batch coordinate"]:
+        """Of the coordinates before data, given the log squares of the sizes; all are about zero."""
+        return self.rigid + jnp.exp(-log_size) @ self.flexible
 
     @property
     def inner(self) -> Float[np.ndarray, "node coordinate"]:
@@ -102,12 +102,10 @@ class Frame(NamedTuple):
 
     def with_levels(self, count: int) -> "Frame":
         """The same with so many wide coordinates in front, which are not g's."""
-        one, none = jnp.ones(count), jnp.zeros(count)
+        one = jnp.ones(count)
         return self._replace(
             rigid=jnp.concatenate([one, self.rigid]),
-            flexible=jnp.concatenate([none, self.flexible]),
-            pull_rigid=jnp.concatenate([none, self.pull_rigid]),
-            pull_flexible=jnp.concatenate([none, self.pull_flexible]),
+            flexible=jnp.concatenate([jnp.zeros((len(self.flexible), count)), self.flexible], axis=1),
         )
 
 
@@ -116,26 +114,44 @@ class Functions(Protocol):
     """What is known of g before any data."""
 
     @property
+    def sizes(self) -> int:
+        """How many sizes there are."""
+
+    @property
     def breaks(self) -> bool:
         """Whether sides differ at z = 0."""
 
-    def features(self, z: np.ndarray, side: np.ndarray, step: float) -> tuple[np.ndarray, np.ndarray]:
-        """Value and gradient (in steps) at rows z on a side (-1 or 1) of zero, of functions whose coordinates are standard
-        normal when s = 1; and which of these have the size s."""
+    def features(
+        self, z: np.ndarray, side: np.ndarray, step: float, nodes: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Value and gradient (in steps) at places z on a side (-1 or 1) of zero, of functions whose coordinates, on a table
+        with these nodes, are standard normal when sizes are one; and whose each is, RIGID, TREND or FINE."""
 
-    def conditions(self, values: "Values") -> tuple[np.ndarray, np.ndarray]:
-        """Rows R and numbers r with  R a = r, from what tells g's values at places z: (place, coordinate)."""
+    def conditioned(self, values: "Values", kind: np.ndarray) -> "Conditioned":
+        """What coordinates of these kinds are left when g is what it must be, from what tells its values at places z: (place,
+        coordinate)."""
+
+
+class Conditioned(NamedTuple):
+    """Coordinates a' with  a = basis a' + start;  a' are independent, and of the same kinds as the first of a."""
+
+    basis: Float[np.ndarray, "coordinate left"]
+    start: Float[np.ndarray, " coordinate"]
 
 
 class Smooth(NamedTuple):
-    """A polynomial and integrated noise: its order, sds of its value and first derivatives where z = 0, its symmetry (+1 even,
-    -1 odd, 0 none), values it must take, z -> g, and how many of value and derivatives both sides share at z = 0."""
+    """A polynomial, integrated noise and detail: the order, sds of value and first derivatives where z = 0, the symmetry (+1
+    even, -1 odd, 0 none), values to be taken, z -> g, and how many of value and derivatives both sides share at z = 0."""
 
     order: int
     sds: tuple[float, ...]
     parity: int
     through: Mapping[float, float]
     joined: int = 3
+
+    @property
+    def sizes(self) -> int:
+        return 2
 
     @property
     def breaks(self) -> bool:
@@ -149,7 +165,9 @@ class Smooth(NamedTuple):
         sides = (0,) if self.parity else (-1, 1)
         return (*both, *((i, side) for i in range(self.joined, self.order) for side in sides))
 
-    def features(self, z: np.ndarray, side: np.ndarray, step: float) -> tuple[np.ndarray, np.ndarray]:
+    def features(
+        self, z: np.ndarray, side: np.ndarray, step: float, nodes: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
         sign = np.where(side < 0, self.parity, 1) if self.parity else np.ones(len(z))
         columns = []
         for i, where in self.powers:
@@ -157,24 +175,69 @@ class Smooth(NamedTuple):
             # Of a power that goes against the symmetry, the left side is reflected.
             reflected = (sign * (-1.0) ** (i * (side < 0)))[:, None] if self.parity else 1.0
             columns.append(self.sds[i] * np.where((where * side >= 0)[:, None], reflected * column, 0.0))
-        curved = self._curved(z, sign, step)
-        mark = np.repeat([False, True], [len(columns), curved.shape[-1]])
-        return np.concatenate([np.stack(columns, axis=-1), curved], axis=-1), mark
+        trend, fine = self.counts(len(nodes))
+        parts = [
+            np.stack(columns, axis=-1),
+            largest(self.trend, z, self.free(nodes), step, trend),
+            largest(self.fine, z, self.free(nodes), step, fine),
+        ]
+        return np.concatenate(parts, axis=-1), np.repeat([RIGID, TREND, FINE], [part.shape[-1] for part in parts])
 
-    def _curved(self, z: np.ndarray, sign: np.ndarray, step: float) -> np.ndarray:
-        # With a symmetry the right side says it all; the value at zero is a polynomial's.
-        nodes = np.unique(z)
-        free = nodes[nodes > 0] if self.parity else nodes[nodes != 0]
-        count = len(free) + 1 - self.order if not self.parity else len(free) - 1
-        weights = whitening(covariance(free, free, self.order), count)
+    def counts(self, nodes: int) -> tuple[int, int]:
+        """How many coordinates W and M have on so many nodes: what M has in finer detail is less than a hundredth of it."""
+        half = 2 if self.parity else 1
+        return nodes // 4 // half, 2 * nodes // 3 // half
+
+    def free(self, nodes: np.ndarray) -> np.ndarray:
+        """Nodes at which W and M may have any values: with a symmetry the right side says it all."""
+        return nodes[nodes > 0] if self.parity else nodes[nodes != 0]
+
+    def trend(self, z: np.ndarray, at: np.ndarray, step: float) -> np.ndarray:
+        """Covariance of W and of its gradient at z with W(at), (place, 2, other place)."""
         where = np.abs(z) if self.parity else z
-        value = sign[:, None] * covariance(where, free, self.order) @ weights
-        gradient = covariance(where, free, self.order, derivative=1) @ weights * step
-        gradient = (sign * np.where(z < 0, -1, 1))[:, None] * gradient if self.parity else gradient
-        return np.stack([value, gradient], axis=1)
+        value, gradient = (covariance(where, at, self.order, derivative) for derivative in (0, 1))
+        # With a symmetry the left side is the right one, mirrored.
+        mirrored = np.where(z < 0, self.parity, 1)[:, None] if self.parity else 1.0
+        turned = np.where(z < 0, -1, 1)[:, None] if self.parity else 1.0
+        return np.stack([mirrored * value, mirrored * turned * step * gradient], axis=1)
 
-    def conditions(self, values: "Values") -> tuple[np.ndarray, np.ndarray]:
-        return values(np.array(list(self.through), float)), np.array(list(self.through.values()))
+    def fine(self, z: np.ndarray, at: np.ndarray, step: float) -> np.ndarray:
+        """The same of M."""
+        return stationary(z, at, step, self.parity, DETAIL)
+
+    def conditioned(self, values: "Values", kind: np.ndarray) -> Conditioned:
+        """Whatever coordinates say of the given values, the smoothest function takes the difference away: conditional on these
+        values at typical sizes (Matheron's rule). As many coordinates as there are values change nothing then."""
+        rows, wanted = values(np.array(list(self.through), float)), np.array(list(self.through.values()))
+        variance = np.array(TYPICAL)[kind]
+        gain = np.linalg.solve((rows * variance) @ rows.T, rows * variance).T
+        return Conditioned(np.eye(rows.shape[1]) - gain @ rows, gain @ wanted)
+
+
+Kernel = Callable[[np.ndarray, np.ndarray, float], np.ndarray]
+
+
+def largest(kernel: Kernel, z: np.ndarray, free: np.ndarray, step: float, count: int) -> np.ndarray:
+    """Value and gradient (in steps) at places z of a random function with this covariance, in so many coordinates: those of
+    largest variance at the places `free`."""
+    return kernel(z, free, step) @ whitening(kernel(free, free, step)[:, 0], count)
+
+
+def stationary(z: np.ndarray, at: np.ndarray, step: float, parity: int, length: float) -> np.ndarray:
+    """Covariance of a stationary random function, and of its gradient, at z with its values, (place, 2, other place)."""
+    parts = []
+    for derivative in (0, 1):
+        mirrored = matern(z[:, None] + at, length, derivative)
+        parts.append(step**derivative * (matern(z[:, None] - at, length, derivative) + parity * mirrored))
+    return np.stack(parts, axis=1)
+
+
+def matern(z: np.ndarray, length: float, derivative: int = 0) -> np.ndarray:
+    """Covariance of places z apart, or its derivative: Matern 5/2, twice differentiable."""
+    u = np.sqrt(5) * np.abs(z) / length
+    if derivative:
+        return -np.sign(z) * np.sqrt(5) / length * u * (1 + u) / 3 * np.exp(-u)
+    return (1 + u + u**2 / 3) * np.exp(-u)
 
 
 def whitening(covariance: np.ndarray, count: int) -> np.ndarray:
@@ -202,35 +265,25 @@ def covariance(
 
 
 def make_frame(prior: Functions, axis: Axis, scaling: Scaling) -> Frame:
-    """Coordinates of g on the nodes of an axis, one of which is the center; z = (x - center) / scale."""
+    """Coordinates of g on the nodes of an axis, one of which is the center."""
+    z, side, middle = node_places(axis, scaling)
+    step = float(z[1] - z[0])
+    doubled = [middle] if prior.breaks else []
+    nodes, kind = prior.features(np.insert(z, doubled, 0.0), np.insert(side, doubled, -1), step, z)
+    left, right = ends(nodes, len(z), middle)
+    basis, start = prior.conditioned(lambda points: between(points, z, left, right), kind)
+    kind = kind[: basis.shape[1]]
+    made = (nodes @ basis, nodes @ start, kind == RIGID, np.arange(1, 1 + prior.sizes)[:, None] == kind)
+    return Frame(axis, scaling, *(jnp.asarray(part, float) for part in made))
+
+
+def node_places(axis: Axis, scaling: Scaling) -> tuple[np.ndarray, np.ndarray, int]:
+    """z = (x - center) / scale of all nodes, their sides, and which of them is the center."""
     x = np.asarray(axis.step, float) * (np.arange(axis.nodes) - float(axis.offset))
     z = (x - float(scaling.center[0])) / float(scaling.scale[0])
     middle = int(np.argmin(np.abs(z)))
     z[middle] = 0.0
-    side = np.where(np.arange(len(z)) < middle, -1, 1)
-    step = float(z[1] - z[0])
-    doubled = [middle] if prior.breaks else []
-    nodes, curved = prior.features(np.insert(z, doubled, 0.0), np.insert(side, doubled, -1), step)
-    left, right = ends(nodes, len(z), middle)
-    basis, flexible, start = _conditioned(*prior.conditions(lambda points: between(points, z, left, right)), curved)
-    # Of the prior of the unconditioned coordinates, basis a + start, what depends on a.
-    pulls = [basis.T @ np.where(curved == kind, start, 0.0) for kind in (False, True)]
-    made = (nodes @ basis, nodes @ start, 1.0 - flexible, flexible, *pulls)
-    return Frame(axis, scaling, *(jnp.asarray(part, float) for part in made))
-
-
-def _conditioned(rows: np.ndarray, values: np.ndarray, curved: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Coordinates a' with  rows (basis a' + start) = values  whatever a' is, independent given s; the share of each that is
-    W's; and the start, the smoothest function through the points."""
-    count = len(curved)
-    if not len(rows):
-        return np.eye(count), curved.astype(float), np.zeros(count)
-    spread = np.where(curved, 1.0, 1.0 / SMOOTH_INTERPOLANT)
-    start = spread * (rows.T @ np.linalg.lstsq((rows * spread) @ rows.T, values)[0])
-    free = np.linalg.svd(rows)[2][len(rows) :].T
-    # The two parts of the prior's precision add up to one: what makes one diagonal makes both.
-    flexible, turn = np.linalg.eigh(free.T @ (curved[:, None] * free))
-    return free @ turn, np.clip(flexible, 0.0, 1.0), start
+    return z, np.where(np.arange(len(z)) < middle, -1, 1), middle
 
 
 def ends(row: A, nodes: int, middle: int | Array) -> tuple[A, A]:

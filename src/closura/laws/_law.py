@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..parameters import Parameter, Prior
 from ._base import AbstractLaw, LawError, LawSpec, Range, Scaling
-from ._basis import ORDER, Frame, Functions, Smooth, make_frame
+from ._basis import DETAIL, ORDER, Frame, Functions, Smooth, make_frame
 from ._combinations import STATED, check_contradictions, check_place
 from ._form import KnownForm, Stated
 from ._mlp import MLP
@@ -25,11 +25,14 @@ from ._table import axis_about
 
 NODES = 33
 # Standard deviations of value, gradient and curvature at the reference, in units of the law and of its input; where a
-# softplus stands between g and the law, less is wide. Mean and standard deviation of log s^2.
+# softplus stands between g and the law, less is wide.
 WIDE, LINKED = (3.0, 3.0, 3.0), (2.0, 2.0, 2.0)
-# Of s = 1 the standard deviation is 1 / sqrt(20) at the ends of most inputs: the mean makes that as wide as a value.
-LOG_SIZE = (math.log(20 * WIDE[0] ** 2), 1.5)
-FIRST_LOG_SIZE = 0.0  # laws are learned smooth
+# Means and standard deviations of log s^2 of the trend, and log r^2 of the detail; of two inputs W is all there is: of s = 1
+# its standard deviation is 1 / sqrt(20) at the ends of most inputs, and the mean makes that as wide as a value.
+TREND_SIZE, PLANE_SIZE, SIZE_SD = 2.0, math.log(20 * WIDE[0] ** 2), 1.5
+# Detail of a law, in its units, and of g where a softplus stands between.
+DETAILS, LINKED_DETAILS = 0.08, 0.3
+FIRST_SIZES = (0.0, 2 * math.log(0.03))  # laws are learned smooth
 # Of a jump: median of its width in units of the input, sd of its log.
 WIDTH = (0.05, 1.0)
 
@@ -47,8 +50,8 @@ class Law(LawSpec):
     Sharp places, each side smooth on its own: `kink=x0`, where the gradient may jump; `jump=x0`, where the value may, rounded
     over a width that is inferred.
 
-    The prior is wide: a parabola, and on it a random function whose third derivative is white noise, of a size that is
-    inferred. Its units are taken from the equation; `unit` (how large the law is, roughly), `scale` (over which distance
+    The prior is wide: a parabola, on it a trend whose third derivative is white noise, and detail that changes over an eighth of
+    the input's range; the sizes of both are inferred. Its units are taken from the equation; `unit` (how large the law is, roughly), `scale` (over which distance
     of its input it changes) and `reference` (where the parabola is stated) say better. `network` is what takes its place where
     a law must be a network (surrogates, the published method); by default one of the same structure.
 
@@ -247,15 +250,12 @@ class Law(LawSpec):
         """How many there are, those before g's included."""
         if self.inputs == 2:
             return self.plane.coordinates
-        half, through = (self.nodes - 1) // 2, 0
-        if not self.integrations:
-            through = len(self.at) + (self.structure.shifted and not self.odd)
-        if self.form is not None:
-            of_g = {0: self.nodes, 1: half + 1, -1: half}[self.parity] - len(self.form.parameters)
-        else:
+        if self.form is None:
             smooth = self.smooth({})
-            of_g = len(smooth.powers) + (half - 1 if self.parity else self.nodes - smooth.order)
-        return sum(self.ahead) + of_g - through
+            return sum(self.ahead) + len(smooth.powers) + sum(smooth.counts(self.nodes))
+        half = (self.nodes - 1) // 2
+        of_g = {0: self.nodes, 1: half + 1, -1: half}[self.parity] - len(self.form.parameters)
+        return sum(self.ahead) + of_g - len(self.at) - (self.structure.shifted and not self.odd)
 
     @property
     def linked(self) -> bool:
@@ -292,14 +292,25 @@ class Law(LawSpec):
         """A law with all coordinates at zero: none at all, where structure allows it; its form, where that is known."""
         from ._smooth import SmoothLaw  # which knows how it was stated
 
-        log_size = FIRST_LOG_SIZE if self.form is None else 2 * math.log(0.5 * AMPLITUDE)
-        return SmoothLaw(self, jnp.zeros(self.coordinates), jnp.asarray(log_size, float))
+        sizes = FIRST_SIZES[: len(self.size_priors)] if self.form is None else (2 * math.log(0.5 * AMPLITUDE),)
+        return SmoothLaw(self, jnp.zeros(self.coordinates), jnp.asarray(sizes, float))
 
-    def log_size_prior(self, log_size: Float[Array, "*batch"]) -> Float[Array, "*batch"]:
-        """Log density of log s^2, up to a constant: normal; of a correction that of a half-normal s, most likely zero."""
+    @property
+    def size_priors(self) -> tuple[tuple[float, float], ...]:
+        """Mean and standard deviation of the log of every squared size."""
+        if self.inputs == 2:
+            return ((PLANE_SIZE, SIZE_SD),)
+        # A detail so large has a gradient so large.
+        details = DETAILS / DETAIL**self.integrations if self.integrations or not self.linked else LINKED_DETAILS
+        return (TREND_SIZE, SIZE_SD), (2 * math.log(details), SIZE_SD)
+
+    def log_size_prior(self, log_size: Float[Array, " size"]) -> Float[Array, ""]:
+        """Log density of logs of squared sizes, up to a constant: normal; of a correction that of a half-normal size, most
+        likely zero."""
         if self.form is None:
-            return -0.5 * ((log_size - LOG_SIZE[0]) / LOG_SIZE[1]) ** 2
-        return 0.5 * log_size - 0.5 * jnp.exp(log_size) / AMPLITUDE**2
+            mean, sd = np.array(self.size_priors).T
+            return -0.5 * jnp.sum(((log_size - mean) / sd) ** 2)
+        return jnp.sum(0.5 * log_size - 0.5 * jnp.exp(log_size) / AMPLITUDE**2)
 
     def jumped(self, coordinates: Float[Array, "*batch free"]) -> dict[str, Array]:
         """What is free of a jump, in units of the law and of its input, from coordinates that are standard normal."""

@@ -68,9 +68,7 @@ class PlaneFrame(NamedTuple):
     scaling: Scaling
     nodes: Float[Array, "first second 4 coordinate"]
     rigid: Float[Array, " coordinate"]
-    flexible: Float[Array, " coordinate"]
-    pull_rigid: Float[Array, " coordinate"]  # both zero: no coordinate is drawn to anything else before data
-    pull_flexible: Float[Array, " coordinate"]
+    flexible: Float[Array, "1 coordinate"]
 
     @property
     def low(self) -> Float[Array, " 2"]:
@@ -80,10 +78,9 @@ class PlaneFrame(NamedTuple):
     def high(self) -> Float[Array, " 2"]:
         return jnp.stack([(axis.nodes - 1.0 - axis.offset) * axis.step for axis in self.axes])
 
-    def prior(self, log_size: Float[Array, "*batch"]) -> tuple[Float[Array, "*batch coordinate"], ...]:
-        """Precision and mean of the coordinates, given log s^2."""
-        precision = self.rigid + self.flexible * jnp.exp(-log_size)[..., None]
-        return precision, jnp.zeros_like(precision)
+    def precision(self, log_size: Float[Array, "*batch 1"]) -> Float[Array, "*batch coordinate"]:
+        """Of the coordinates before data, given log s^2."""
+        return self.rigid + jnp.exp(-log_size) @ self.flexible
 
     def table(self, coordinates: Float[Array, " coordinate"]) -> Surface:
         """g, as a solver looks it up."""
@@ -172,7 +169,7 @@ class Plane:
             z[-1][np.argmin(np.abs(z[-1]))] = 0.0
         nodes = self.features(*z)
         flexible = np.repeat([0.0, 1.0], [len(self.wide), self.curved])
-        made = (jnp.asarray(part, float) for part in (nodes, 1.0 - flexible, flexible, 0 * flexible, 0 * flexible))
+        made = (jnp.asarray(part, float) for part in (nodes, 1.0 - flexible, flexible[None]))
         return PlaneFrame((axes[0], axes[1]), scaling, *made)
 
     def features(self, first: np.ndarray, second: np.ndarray) -> Float[np.ndarray, "first second 4 coordinate"]:

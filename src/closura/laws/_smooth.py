@@ -1,8 +1,8 @@
 """Unknown laws that are sampled, as a chain holds them: smooth functions, as unsure as data leave them.
 
-    f(x) = finish(raw(x)),      raw = g,  or g made positive and integrated,      g = polynomial + s W     (see `_basis`)
+    f(x) = finish(raw(x)),      raw = g,  or g made positive and integrated,      g = polynomial + s W + r M     (see `_basis`)
 
-A chain holds coordinates of g and log s^2, as it holds theta. Nothing of the prior depends on the table: where solutions go
+A chain holds coordinates of g, and log s^2 and log r^2, as it holds theta. Nothing of the prior depends on the table: where solutions go
 further, a longer table has other coordinates of the same prior.
 """
 
@@ -26,11 +26,11 @@ NEARLY = 1e-3  # of its largest value: how well a law must be met when its table
 
 
 class SmoothLaw(AbstractLaw):
-    """A law as a chain holds it: coordinates of g (and constants of integration before them), and log s^2."""
+    """A law as a chain holds it: coordinates of g (and constants of integration before them), and logs of squared sizes."""
 
     spec: Law = eqx.field(static=True)
     coordinates: Float[Array, "*chain coordinate"]
-    log_size: Float[Array, "*chain"]
+    log_size: Float[Array, "*chain size"]
 
     def __call__(self, *x: ArrayLike) -> Float[Array, ""]:
         raise TypeError("a sampled law is called as prepared for a table: law.prepare(frame)(x)")
@@ -99,10 +99,8 @@ class SmoothLaw(AbstractLaw):
             view = self.with_weights(a).prepare(range_)
             return jax.vmap(lambda x: view(*x))(x)
 
-        # f = basis a + offset: of a mixture over sizes, the mean variance and the variance of means.
-        basis = jax.jacfwd(at)(origin)
-        precision, mean = range_.prior(self.log_size)
-        return basis**2 @ jnp.mean(1 / precision, axis=0) + jnp.var(mean @ basis.T, axis=0)
+        # f = basis a + offset: of a mixture over sizes, the mean variance.
+        return jax.jacfwd(at)(origin) ** 2 @ jnp.mean(1 / range_.precision(self.log_size), axis=0)
 
     def unit(self, range_: PyTree) -> float:
         return float(range_.scaling.output)
@@ -115,18 +113,17 @@ class SmoothLaw(AbstractLaw):
         return self.prepare(range_)
 
     def log_prior(self, range_: PyTree, view: SolverLaw | None) -> Float[Array, ""]:
-        precision, mean = range_.prior(self.log_size)
-        square = jnp.sum(precision * (self.coordinates - mean) ** 2 - jnp.log(precision))
+        precision = range_.precision(self.log_size)
+        square = jnp.sum(precision * self.coordinates**2 - jnp.log(precision))
         density = self.spec.log_size_prior(self.log_size) - 0.5 * square
         return density if self.spec.form is None else density + self.spec.form.log_prior(self._parts()[2])
 
     def prior_precision(self, range_: PyTree) -> Float[Array, "*chain coordinate"]:
-        return range_.prior(self.log_size)[0]
+        return range_.precision(self.log_size)
 
     def redrawn(self, key: PRNGKeyArray, range_: PyTree, spread: ArrayLike = 1.0) -> "SmoothLaw":
-        precision, mean = range_.prior(self.log_size)
         normal = jr.normal(key, jnp.shape(self.coordinates))
-        return self.with_weights(mean + spread * normal / jnp.sqrt(precision))
+        return self.with_weights(spread * normal / jnp.sqrt(range_.precision(self.log_size)))
 
     @property
     def weights(self) -> PyTree:
@@ -139,10 +136,10 @@ class SmoothLaw(AbstractLaw):
         """The same law on another table, as nearly as its prior allows; on the host, for one chain."""
         ahead, a = sum(self.spec.ahead), np.asarray(self.coordinates, float)
         design, value, wanted = new.matched(old, a[ahead:])
-        precision, mean = (np.asarray(part, float)[ahead:] for part in new.prior(self.log_size))
+        precision = np.asarray(new.precision(self.log_size), float)[ahead:]
         weight = 1 / (NEARLY * (np.abs(value).max() + NEARLY)) ** 2
         matrix = weight * design.T @ design + np.diag(precision)
-        found = np.linalg.solve(matrix, weight * design.T @ wanted + precision * mean)
+        found = np.linalg.solve(matrix, weight * design.T @ wanted)
         return self.with_weights(jnp.asarray(np.concatenate([a[:ahead], found]), self.coordinates.dtype))
 
     def continued(self, range_: PyTree, seed: int) -> tuple["SmoothLaw", Frame]:
@@ -150,12 +147,12 @@ class SmoothLaw(AbstractLaw):
             return self, range_
         prior = self.spec.prior(range_.scaling)
         assert isinstance(prior, Smooth), "a law without a form has no other"
-        frame, count = longer(range_, prior, self.spec.nodes - 1)
+        frame, _ = longer(range_, prior, self.spec.nodes - 1)
         own = np.asarray(self.coordinates)
-        size = np.exp(0.5 * np.asarray(self.log_size, float))[..., None]
-        drawn = size * np.random.default_rng(seed).normal(size=(*own.shape[:-1], count))
+        precision = np.asarray(frame.precision(jnp.asarray(self.log_size)), float)[..., own.shape[-1] :]
+        drawn = np.random.default_rng(seed).normal(size=precision.shape) / np.sqrt(precision)
         return self.with_weights(jnp.asarray(np.concatenate([own, drawn], axis=-1), own.dtype)), frame
 
-    def with_size(self, log_size: Float[Array, "*chain"]) -> "SmoothLaw":
-        """The same law, of another size before data."""
+    def with_size(self, log_size: Float[Array, "*chain size"]) -> "SmoothLaw":
+        """The same law, of other sizes before data."""
         return eqx.tree_at(lambda law: law.log_size, self, log_size)

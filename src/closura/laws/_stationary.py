@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ._basis import Values, whitening
+from ._basis import TREND, Conditioned, Values, largest, stationary
 
 LENGTH = 0.7  # over which a correction changes, in units of the input: a third of the range
 AMPLITUDE = 0.5  # sd of the half-normal prior of s, in units of the law
@@ -28,32 +28,30 @@ class Stationary(NamedTuple):
     shapes: np.ndarray
 
     @property
+    def sizes(self) -> int:
+        return 1
+
+    @property
     def breaks(self) -> bool:
         return False
 
-    def features(self, z: np.ndarray, side: np.ndarray, step: float) -> tuple[np.ndarray, np.ndarray]:
-        free = {0: z, 1: z[z >= 0], -1: z[z > 0]}[self.parity]
-        weights = whitening(self.covariance(free, free), len(free))
-        value, gradient = (self.covariance(z, free, order) @ weights for order in (0, 1))
-        return np.stack([value, step * gradient], axis=1), np.ones(len(free), bool)
+    def features(
+        self, z: np.ndarray, side: np.ndarray, step: float, nodes: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        free = {0: nodes, 1: nodes[nodes >= 0], -1: nodes[nodes > 0]}[self.parity]
+        return largest(self.covariance, z, free, step, len(free)), np.full(len(free), TREND)
 
-    def covariance(self, z: np.ndarray, at: np.ndarray, derivative: int = 0) -> np.ndarray:
-        """Of M, or of its derivative in z, with M(at)."""
-        plain = matern(z[:, None] - at, derivative)
-        return plain + self.parity * matern(z[:, None] + at, derivative)
+    def covariance(self, z: np.ndarray, at: np.ndarray, step: float) -> np.ndarray:
+        """Of M, and of its gradient, at z with M(at)."""
+        return stationary(z, at, step, self.parity, LENGTH)
 
-    def conditions(self, values: Values) -> tuple[np.ndarray, np.ndarray]:
+    def conditioned(self, values: Values, kind: np.ndarray) -> Conditioned:
         places, weight = PLACES
         orthogonal = (weight[:, None] * self.shapes).T @ values(places)
         size = np.abs(orthogonal).max(axis=1, keepdims=True)
         fixed = values(np.array(list(self.through), float))
         rows = np.concatenate([orthogonal / np.where(size > 0, size, 1.0), fixed])
-        return rows, np.array([0.0] * len(orthogonal) + list(self.through.values()))
-
-
-def matern(z: np.ndarray, derivative: int = 0) -> np.ndarray:
-    """Covariance of places z apart, or its derivative: Matern 5/2."""
-    u = np.sqrt(5) * np.abs(z) / LENGTH
-    if derivative:
-        return -np.sign(z) * np.sqrt(5) / LENGTH * u * (1 + u) / 3 * np.exp(-u)
-    return (1 + u + u**2 / 3) * np.exp(-u)
+        wanted = np.array([0.0] * len(orthogonal) + list(self.through.values()))
+        # All have one size: what is orthogonal to the conditions is independent of them, and the smallest solution is their mean.
+        basis = np.linalg.svd(rows)[2][len(rows) :].T
+        return Conditioned(basis, np.linalg.lstsq(rows, wanted)[0])

@@ -58,7 +58,8 @@ def initialise(problem: Equation, data: Observations, settings: Settings) -> tup
     replay = Replay(kept[0], kept[1], jnp.zeros(settings.groups, int)) if kept else ()
     surrogate, frame = eqx.partition(network, trainable(network))
     sampled = [name for name, law in own.items() if law.weights is not None]
-    sampler = make_sampler(settings, prior, noise, len(data.systems), sampled, problem.parameters.logs)
+    observations = target.measured.value.shape[-1]
+    sampler = make_sampler(settings, prior, noise, (len(data.systems), observations), sampled, problem.parameters.logs)
     check_moves(sampler, chains)
     setup = Setup(seen, target, prior, laws, frame, noise, sampler, settings)
     weights = {name: law.weights for name, law in laws.items()}
@@ -155,7 +156,11 @@ def blank_cache(setup: Setup, state: State, sampling: bool = False) -> State:
     theta = state.chains.theta
     stats = setup.likelihood.blank(theta, not sampling or setup.needs_gradients)
     exact = setup.exact.blank(theta, gradients=False) if setup.settings.corrected else None
-    return state._replace(chains=state.chains._replace(cache=Cache(stats, exact)))
+    prediction = None
+    if sampling and setup.needs_scores:
+        observations = setup.likelihood.measured.value.shape[-1]
+        prediction = jnp.zeros((*theta.shape[:-1], observations), theta.dtype)
+    return state._replace(chains=state.chains._replace(cache=Cache(stats, exact, prediction)))
 
 
 def check_physics(forward: ForwardModel, laws: SolverLaws) -> None:

@@ -132,7 +132,8 @@ class Kept:
                 found["law"][f"{name}({', '.join(f'{xi:.3g}' for xi in x)})"] = values
             named = {f"{what} of law {name}": np.asarray(value) for what, value in law.named(frame).items()}
             found["law_parameter"] |= named
-            found["log_size"][name] = np.asarray(law.log_size)
+            sizes = np.moveaxis(np.asarray(law.log_size), -1, 0)
+            found["log_size"] |= dict(zip((name, f"{name} in detail"), sizes))
         return found if self.law_inputs else {}
 
     def convergence(self) -> Convergence:

@@ -1,6 +1,6 @@
 """Learning of sampled laws: Newton's method on the posterior of the law's coordinates, theta and population eliminated.
 
-    a <- a + rate (H + P)^-1 (E[score] - P (a - m)),      theta_k, mu follow by the shear
+    a <- a + rate (H + P)^-1 (E[score] - P a),      theta_k, mu follow by the shear
 
 Fisher's identity makes the score, averaged over chains, the gradient of the marginal likelihood; H is its Gauss-Newton
 matrix. Chains of a group share one law while it is learned.
@@ -106,8 +106,8 @@ def newton_step(posterior: Posterior, chains: Chains, temperature: float, rate: 
     for group, prior in enumerate(precisions(posterior.population, chains)):
         part = told.of(group, temperature)
         left = eliminate(part, prior, every, np.zeros(ends[-1]))
-        precision, mean, a = (np.concatenate(parts) for parts in zip(*_priors(posterior, chains, group)))
-        gradient = part.score - precision * (a - mean)
+        precision, a = (np.concatenate(parts) for parts in zip(*_priors(posterior, chains, group)))
+        gradient = part.score - precision * a
         curvature = left.law + np.diag(precision)
         step = np.linalg.solve(curvature, gradient)
         found.append((gradient @ step, np.trace(np.linalg.solve(curvature, part.apart)) / count))
@@ -127,9 +127,9 @@ def first_laws(keys: GroupKeys, chains: Chains, frames: Mapping[str, Frame]) -> 
     others. The cache is that of where chains were."""
     laws = dict(chains.law)
     for number, (name, weights) in enumerate(coordinates(chains.law).items()):
-        precision, mean = frames[name].prior(laws[name].log_size[:, :1])
+        precision = frames[name].precision(laws[name].log_size[:, :1])
         (uniform,) = uniforms_by_group(per_group(keys, number), weights.shape[2:])
-        drawn = mean + FIRST_SIZE * normal(uniform)[:, None] / jnp.sqrt(precision)
+        drawn = FIRST_SIZE * normal(uniform)[:, None] / jnp.sqrt(precision)
         laws[name] = laws[name].with_weights(jnp.broadcast_to(drawn, weights.shape).astype(weights.dtype))
     return chains._replace(law=laws)
 
@@ -159,12 +159,12 @@ def _values(law: AbstractLaw, frame: PyTree, inputs: Array) -> Array:
     return eqx.filter_vmap(eqx.filter_vmap(one))(law)
 
 
-def _priors(posterior: Posterior, chains: Chains, group: int) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Of each law: precision and mean before data, and where it is now."""
+def _priors(posterior: Posterior, chains: Chains, group: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Of each law: its precision before data, and where it is now."""
     found = []
     for name, weights in coordinates(chains.law).items():
-        precision, mean = posterior.ranges[name].prior(jnp.asarray(chains.law[name].log_size[group, 0]))
-        found.append((np.asarray(precision, float), np.asarray(mean, float), np.asarray(weights[group, 0], float)))
+        precision = posterior.ranges[name].precision(jnp.asarray(chains.law[name].log_size[group, 0]))
+        found.append((np.asarray(precision, float), np.asarray(weights[group, 0], float)))
     return found
 
 

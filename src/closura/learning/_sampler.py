@@ -54,16 +54,17 @@ def make_sampler(
     settings: Settings,
     population: Population,
     noise: NoisePrior | None,
-    systems: int,
+    size: tuple[int, int],
     laws: Sequence[str] = (),
     logs: tuple[bool, ...] = (),
 ) -> tuple[Kernel, ...]:
-    """Kernels of a sweep: those that are asked for, or what suits the problem; `laws` are those that are sampled, `logs` says
-    which parameters are logarithms."""
+    """Kernels of a sweep: those that are asked for, or what suits the problem; `size` is how many systems there are and how
+    many observations each has, `laws` are those that are sampled, `logs` says which parameters are logarithms."""
+    systems, observations = size
     asked = settings.sampler or _default(settings, population, noise)
     kernels = [KERNELS[one](settings, population, systems) if isinstance(one, str) else one for one in asked]
     if laws:
-        kernels += [*(LawMove(name, logs=logs) for name in laws), LawSize()]
+        kernels += [*(LawMove(name, logs=logs, observations=observations) for name in laws), LawSize()]
     names = [kernel.name for kernel in kernels]
     twice = {name for name in names if names.count(name) > 1}
     if twice:

@@ -147,6 +147,11 @@ class Setup(eqx.Module):
         return any(kernel.gradients for kernel in (*self.sampling_kernels, *self.leaps))
 
     @property
+    def needs_scores(self) -> bool:
+        """Does any kernel need predictions of observations while sampling?"""
+        return any(kernel.scores for kernel in (*self.sampling_kernels, *self.leaps))
+
+    @property
     def leaps(self) -> list[Kernel]:
         """Those that run in turn, one before each kept draw."""
         return [kernel for kernel in self.sweep if kernel.leap]
@@ -187,6 +192,7 @@ class Setup(eqx.Module):
             sampling and self.settings.corrected,
             self.law_axes,
             not sampling or self.needs_gradients,
+            sampling and self.needs_scores,
         )
 
 
@@ -240,7 +246,7 @@ def log_of(posterior: Posterior, state: State, info: Info, loss: Array | float =
     return Log(
         jnp.mean(jnp.sum(each, axis=-1), where=sound),  # NaN when there is none
         jnp.mean(joint, where=sound),
-        jnp.mean(info.acceptance),
+        jnp.nanmean(info.acceptance),
         jnp.mean(jnp.exp(state.log_steps)),
         jnp.mean(1.0 - info.finite),
         jnp.asarray(loss, float),

@@ -33,10 +33,12 @@ class Information(NamedTuple):
     score: Float[Array, "group coordinate"]
     apart: Float[Array, "group coordinate coordinate"]  # covariance over chains of the score
     pull: Float[Array, "group system parameter"]
+    by_theta: Float[Array, "group system observation parameter"]  # sensitivities of predictions
+    by_law: Float[Array, "group system observation coordinate"]
 
     def of(self, group: int, temperature: float = 1.0) -> "Information":
         """That of one group, in double precision, the likelihood to the power of `temperature`."""
-        powers = Information(1, 1, 1, 1, 2, 1)  # type: ignore[arg-type]
+        powers = Information(1, 1, 1, 1, 2, 1, 0, 0)  # type: ignore[arg-type]
         parts: PyTree = [temperature**power * np.asarray(part[group], float) for part, power in zip(self, powers)]
         return Information(*parts)
 
@@ -68,7 +70,8 @@ def information(posterior: Posterior, chains: Chains) -> Information:
     """At some chains of every group; a solve that fails counts for nothing."""
     chosen = picked(chains.theta.shape[1])
     # From the host: arrays that came to lie on other devices would have it compiled again, as would a density without gradients.
-    told, every = jax.device_get((dataclasses.replace(posterior, gradients=True), chains._replace(cache=Cache(()))))
+    plain = dataclasses.replace(posterior, gradients=True, scores=False)
+    told, every = jax.device_get((plain, chains._replace(cache=Cache(()))))
     return jax.device_get(jit_soon(_information)(told, jax.tree.map(lambda a: a[:, chosen], every)))
 
 
@@ -80,14 +83,15 @@ def _information(posterior: Posterior, chains: Chains) -> Information:
 
     flat = jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), (chains.theta, chains.law, chains.log_sigma))
     every = lax.map(one_chain, flat)
-    theta, cross, law, score, pull, sound = (a.reshape(*lead, *a.shape[1:]) for a in every)
+    theta, cross, law, score, pull, sensitivity, sound = (a.reshape(*lead, *a.shape[1:]) for a in every)
     weight = 1 / jnp.maximum(jnp.sum(sound, axis=1), 1.0)  # (group, system)
-    by_system = (jnp.einsum("gcs...,gs->gs...", part, weight) for part in (theta, cross, pull))
+    by_system = (jnp.einsum("gcs...,gs->gs...", part, weight) for part in (theta, cross, pull, sensitivity))
     of_law, of_score = (jnp.einsum("gcs...,gs->g...", part, weight) for part in (law, score))
-    of_theta, of_both, pull = by_system
+    of_theta, of_both, pull, sensitivity = by_system
+    by_theta, by_law = jnp.split(sensitivity, [theta.shape[-1]], axis=-1)
     away = jnp.einsum("gcsr,gs->gcr", score, weight * score.shape[1]) - of_score[:, None]
     apart = jnp.einsum("gci,gcj->gij", away, away) / max(1, score.shape[1] - 1)
-    return Information(of_theta, of_both, of_law, of_score, apart, pull)
+    return Information(of_theta, of_both, of_law, of_score, apart, pull, by_theta, by_law)
 
 
 def _of_chain(posterior: Posterior, theta: Array, laws: PyTree, log_sigma: Array | None) -> tuple[Array, ...]:
@@ -126,7 +130,7 @@ def _of_chain(posterior: Posterior, theta: Array, laws: PyTree, log_sigma: Array
     place = jnp.concatenate([theta, jnp.broadcast_to(flat, (len(theta), len(flat)))], axis=1)
     pull = pushed[:, :count] + jnp.einsum("sij,sj->si", square[:, :count], place)
     blocks = square[:, :count, :count], square[:, :count, count:], square[:, count:, count:]
-    return *blocks, pushed[:, count:], pull, 1.0 * sound
+    return *blocks, pushed[:, count:], pull, jnp.moveaxis(jacobian, 0, -1), 1.0 * sound
 
 
 class Precisions(NamedTuple):

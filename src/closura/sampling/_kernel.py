@@ -26,7 +26,7 @@ class Kernel(eqx.Module):
       chains whose cache is that of their new positions.
     - `leap`: run in turn with other leaps, one before each kept draw, instead of in every iteration.
     - `learning`: run while laws are learned too; a kernel that moves laws is not.
-    - `gradients`: needs the gradient of the likelihood in the cache.
+    - `gradients`: needs the gradient of the likelihood in the cache; `scores`: needs predictions there.
     - `replaces`: the name of the kernel in whose place it runs once draws have settled, and hands back to if it fails.
 
     and the methods below; only `step` must be written.
@@ -37,6 +37,7 @@ class Kernel(eqx.Module):
     leap: ClassVar[bool] = False
     learning: ClassVar[bool] = True
     gradients: ClassVar[bool] = False
+    scores: ClassVar[bool] = False
     replaces: ClassVar[str | None] = None
 
     def init(self, chains: Chains) -> Tuning:

@@ -1,15 +1,18 @@
-"""Moves of sampled laws: a law, its size and everything that follows it, at once.
+"""Moves of sampled laws: a law, its sizes and everything that follows it, at once.
 
-    b = W^-1 a,   z = M^-1 ((b - mean(s)) sqrt(precision(s)) - shift)        about standard normal under the posterior
-    z' = sqrt(1 - eta^2) z + eta xi,    log s^2' = log s^2 + step xi_0
+    z = W(s)^-1 a                                                            its Gauss-Newton posterior has unit precision
+    z' = z + (1 - rho) g(z) + sqrt(1 - rho^2) xi                             a step along the gradient, the sizes s held
+    t = U^T a,    log s_j^2' = log s_j^2 + step xi_j,    a' | t, s'          or a draw of all that data do not know, t held
     theta_k' = theta_k + T_k (a' - a)                                        the shear: its Jacobian is one
     e^(n theta_k') = e^(n theta_k) + n e^(n c_k) T_k (a' - a),   n = 1, -1   of some logarithms: e^(n (theta_k - theta_k'))
     mu' - mean theta' = mu - mean theta,    tau' / sd theta' = tau / sd theta
 
-W makes the Gauss-Newton posterior of a (theta and mu eliminated) diagonal for every size s; xi is Student's t, scaled as
-given z, where data speak, and normal where they do not: there the move draws independently from the prior. Where data know
-the sum of a law and a positive parameter (n = 1), or their product (n = -1), a logarithm follows the law along a curve, on
-which a straight shear would not get far. One test for all systems accepts or rejects.
+g is nearly the gradient of the log posterior along the move: the scores of the observations at hand, times sensitivities that
+are constants, so that it costs no solve; were predictions linear, g(z) = -z about the mean and any rho would do. U are the
+directions in which data speak: given t, a is normal before data and after, so that sizes can be drawn anew with it, by far more
+than coordinates would let them move. Where data know the sum of a law and a positive parameter (n = 1), or their product
+(n = -1), a logarithm follows the law along a curve, on which a straight shear would not get far. One test for all systems
+accepts or rejects.
 
 Beside it a random walk along ridges: the few directions, if any, in which data know the law only because nothing else is
 let follow it. There a posterior is long and bent, and steps that fit all the other directions are short.
@@ -27,41 +30,34 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from .._compile import jit_soon
-from ..laws import Frame, SmoothLaw
-from ..population import NUMBERS, Population, normal, slice_draw, uniforms
+from ..population import Population, normal, uniforms
 from ._accept import Randomness, decide
 from ._gauss_newton import coordinates, eliminate, information, picked, precisions
-from ._kernel import Kernel, Tuning
+from ._kernel import Kernel
+from ._law_constants import RIDGES, TINY, curved, ridges, whitened
+from ._law_size import informed_count, redrawn
 from ._posterior import JointTarget, Posterior, Target
 from ._state import Chains, GroupKeys, Info, choose_fields, split_keys
 
-DEGREES = 8  # of freedom of the proposal
-TARGET = 0.35
-LARGE = 0.95  # judged at this quantile of the law's size
-FREE = 0.98  # a direction of which the prior holds so much is drawn from it
-ALONE = 0.1  # unless so much of it, in units of its precision, were known if nothing followed
-DRAWS_FOR_ONE, SHRINK = 4.0, 30.0  # dependent draws that count as one; how many of those the identity counts for
+TARGET = 0.5  # acceptance of steps, short ones among them
+ALONG = 0.35  # of a walk along ridges
+FARTHEST_PULL = 3.0  # of a gradient, in units of its size under the posterior
 NARROWED = 0.7
-FARTHEST = 1e6  # variance of draws against that of the Gauss-Newton posterior; chains that are lost have any
-POWERS, TINY = (0.0, 1.0, -1.0), 1e-9
-RIDGES, MUCH = 4, 5.0  # how many are walked along; what is lost there, in units of the precision that is left
+CONFINED = 0.5  # a reach: where steps are longer, ridges need no walk
 MEMORY = 0.02  # of the acceptance
-WIDTH = 8.0  # of the slice of log s^2
+REDRAWN = 0.5  # so many proposals draw anew what data do not know
 SHORT, SHORTEST = 0.25, 4.0  # so many proposals are short, by factors down to exp(-4): they lead out of tails
 
 
 class LawTuning(NamedTuple):
     """Constants of the move, of every group; r coordinates are moved."""
 
-    whiten: Float[Array, "group r r"]  # b from a
-    color: Float[Array, "group r r"]  # a from b
-    share: Float[Array, "group r"]  # q: what the prior's flexible part holds of the precision of b, at `size`
-    size: Float[Array, " group"]
-    pull: Float[Array, "group r"]  # the precision of b times its mean
-    free: Bool[Array, "group r"]
-    shift: Float[Array, "group r"]
-    stretch: Float[Array, "group r r"]
-    unstretch: Float[Array, "group r r"]
+    color: Float[Array, "group r r"]  # W at `size`
+    share: Float[Array, "group size r"]  # what the prior's flexible parts hold of the precision there
+    size: Float[Array, "group size"]
+    informed: Float[Array, "group r q"]  # U
+    by_law: Float[Array, "group system observation r"]  # sensitivities, other laws following
+    by_theta: Float[Array, "group system observation parameter"]
     theta: Float[Array, "group system parameter r"]
     others: Float[Array, "group other r"] | None  # where there are other laws
     power: Float[Array, "group parameter"]  # n: of which exponential of theta the shear is straight; 0 for theta itself
@@ -72,11 +68,10 @@ class LawTuning(NamedTuple):
     log_stride: Float[Array, " group"]  # along ridges
     acceptance: Float[Array, " group"]  # lately
 
-    def standard(self, log_size: Float[Array, "group chain"]) -> tuple[Array, Array]:
-        """Precision and mean of b under the Gauss-Newton posterior, given log s^2."""
-        ratio = jnp.exp(self.size[:, None] - log_size)[..., None]
-        precision = (1 - self.share)[:, None] + self.share[:, None] * ratio
-        return precision, self.pull[:, None] / precision
+    def spread(self, log_size: Float[Array, "group chain size"]) -> Float[Array, "group chain r"]:
+        """By how much columns of W are longer than at `size`: exactly so of the last size, nearly of others."""
+        change = jnp.expm1(self.size[:, None] - log_size)
+        return 1 / jnp.sqrt(1 + jnp.einsum("gcs,gsr->gcr", change, self.share))
 
 
 def _times(matrix: Float[Array, "group i j"], x: Float[Array, "group chain j"]) -> Array:
@@ -90,7 +85,9 @@ class LawMove(Kernel):
     law: str = eqx.field(static=True)
     size_step: float = eqx.field(static=True, default=1.0)
     logs: tuple[bool, ...] = eqx.field(static=True, default=())
+    observations: int = eqx.field(static=True, default=0)
 
+    scores = True
     moves = ("law", "theta", "phi")
     learning = False
 
@@ -104,13 +101,25 @@ class LawMove(Kernel):
         r = weights[self.law].shape[-1]
         rest = sum(w.shape[-1] for name, w in weights.items() if name != self.law)
         eye = jnp.broadcast_to(jnp.eye(r), (groups, r, r))
-        zero, none = jnp.zeros((groups, r)), jnp.zeros(groups)
-        theta = jnp.zeros((groups, systems, parameters, r))
-        others = jnp.zeros((groups, rest, r)) if rest else None
-        power, at = jnp.zeros((groups, parameters)), jnp.zeros((groups, systems, parameters))
-        free, ridges = jnp.zeros((groups, r), bool), jnp.zeros((groups, min(RIDGES, r), r))
-        follows = (theta, others, power, at, ridges, jnp.zeros(ridges.shape[:2], bool))
-        return LawTuning(eye, eye, zero, none, zero, free, zero, eye, eye, *follows, none, none, none)
+        none, sizes = jnp.zeros(groups), chains.law[self.law].log_size.shape[-1]
+        walks = jnp.zeros((groups, min(RIDGES, r), r))
+        return LawTuning(
+            color=eye,
+            share=jnp.zeros((groups, sizes, r)),
+            size=jnp.zeros((groups, sizes)),
+            informed=eye[..., : informed_count(r)],
+            by_law=jnp.zeros((groups, systems, self.observations, r)),
+            by_theta=jnp.zeros((groups, systems, self.observations, parameters)),
+            theta=jnp.zeros((groups, systems, parameters, r)),
+            others=jnp.zeros((groups, rest, r)) if rest else None,
+            power=jnp.zeros((groups, parameters)),
+            at=jnp.zeros((groups, systems, parameters)),
+            ridges=walks,
+            ridge=jnp.zeros(walks.shape[:2], bool),
+            log_reach=none,
+            log_stride=none,
+            acceptance=none,
+        )
 
     def step(self, keys: GroupKeys, chains: Chains, tuning: LawTuning, posterior: Target) -> tuple[Chains, Info]:
         assert isinstance(posterior, JointTarget), "a law moves under a joint density"
@@ -118,13 +127,16 @@ class LawMove(Kernel):
         chains, info = self._everywhere(everywhere, chains, tuning, posterior)
 
         def walk(chains: Chains) -> tuple[Chains, Info]:
-            return self._along_ridges(along, chains, tuning, posterior)
+            return self._alongridges(along, chains, tuning, posterior)
+
+        def stay(chains: Chains) -> tuple[Chains, Info]:
+            return chains, jax.tree.map(lambda part: part[..., :1], info)
 
         # Where no group has a ridge there is nothing to compute.
-        chains, other = lax.cond(jnp.any(tuning.ridge), walk, lambda chains: (chains, info), chains)
+        chains, other = lax.cond(jnp.any(tuning.ridge), walk, stay, chains)
         return chains, jax.tree.map(lambda *both: jnp.concatenate(both, axis=2), info, other)
 
-    def _along_ridges(
+    def _alongridges(
         self, keys: GroupKeys, chains: Chains, tuning: LawTuning, posterior: JointTarget
     ) -> tuple[Chains, Info]:
         """A random walk along one of the directions in which much follows."""
@@ -158,53 +170,98 @@ class LawMove(Kernel):
     def _everywhere(
         self, keys: GroupKeys, chains: Chains, tuning: LawTuning, posterior: JointTarget
     ) -> tuple[Chains, Info]:
-        """All coordinates and the size at once."""
+        """All coordinates at once: by a step, or all that data do not know, with the sizes."""
         law = chains.law[self.law]
         a, log_size = law.weights, law.log_size
-        shape, r = a.shape[:2], a.shape[2]
+        shape, r, sizes = a.shape[:2], a.shape[2], log_size.shape[-1]
 
         def one_group(key: PRNGKeyArray) -> list[Array]:
             count = shape[1]
             one = (count,)
-            return uniforms(key, (count, r), (count, r + DEGREES), one, one, one, one)
+            return uniforms(key, (count, r), (count, sizes), one, one, one, one)
 
-        xi, chi, xi_size, short, *tests = jax.vmap(one_group)(keys)
-        precision, mean = tuning.standard(log_size)
-        away = (_times(tuning.whiten, a) - mean) * jnp.sqrt(precision) - tuning.shift[:, None]
-        z = _times(tuning.unstretch, away)
-        # Most steps are long; the others are short in everything, their sizes even on a log scale.
+        xi, xi_size, short, which, *tests = jax.vmap(one_group)(keys)
         factor = _factor(short)
-        new_size = log_size + factor * self.size_step * normal(xi_size)
-        free, speaking = tuning.free[:, None], ~tuning.free[:, None]
-        # Where steps must be short, what data hardly know is not redrawn whole either.
-        eta = factor[..., None] * jnp.exp(jnp.where(free, 0.5, 1.0) * tuning.log_reach[:, None, None])
-        ones = jnp.ones((*speaking.shape[:2], DEGREES), bool)
-        chi_square = jnp.sum(jnp.concatenate([ones, speaking], axis=-1) * normal(chi) ** 2, axis=-1)
-        spread = jnp.sqrt((DEGREES + _square(z, speaking)) / chi_square)[..., None]
-        new_z = jnp.sqrt(1 - eta**2) * z + eta * jnp.where(free, 1.0, spread) * normal(xi)
-        new_precision, new_mean = tuning.standard(new_size)
-        away = _times(tuning.stretch, new_z) + tuning.shift[:, None]
-        new_a = _times(tuning.color, new_mean + away / jnp.sqrt(new_precision))
-        moved, curved = sheared(chains, tuning, self.law, new_a - a, posterior.population)
+        eta = factor * jnp.exp(tuning.log_reach)[:, None]
+        stepped, change = self._stepped(chains, tuning, posterior, normal(xi), eta)
+        drawn_a, new_size, by_draw = redrawn(
+            tuning.informed,
+            law,
+            posterior.ranges[self.law],
+            normal(xi),
+            self.size_step * factor[..., None] * normal(xi_size),
+        )
+        drawn = which < REDRAWN
+        new_a = jnp.where(drawn[..., None], drawn_a, stepped)
+        new_size = jnp.where(drawn[..., None], new_size, log_size)
+        moved, log_volume = sheared(chains, tuning, self.law, new_a - a, posterior.population)
         moved = moved._replace(law=moved.law | {self.law: moved.law[self.law].with_size(new_size)})
         proposed = posterior.refresh(moved)
-        before, after = (_log_density(posterior, state) for state in (chains, proposed))
-        # What pCN leaves invariant in z, and the volume da / dz.
-        log_ratio = after - before + _log_student(z, free) - _log_student(new_z, free)
-        log_ratio += _log_volume(new_precision) - _log_volume(precision) + curved
-        return self._decided(tests, xi, chains, proposed, log_ratio, posterior)
+        log_ratio = _log_density(posterior, proposed) - _log_density(posterior, chains) + log_volume
+        by_step = self._step_density(proposed, tuning, posterior, -change, eta)
+        by_step = by_step + 0.5 * jnp.sum(normal(xi) ** 2, axis=-1)
+        log_ratio += jnp.where(drawn, by_draw, by_step)
+        chains, info = self._decided(tests, xi, chains, proposed, log_ratio, posterior)
+        # A block each, the one that was not proposed telling nothing.
+        kind = jnp.stack([~drawn, drawn], axis=-1)
+        acceptance, second = (jnp.where(kind, part, jnp.nan) for part in (info.acceptance, info.second))
+        return chains, Info(acceptance, info.finite | ~kind, second)
+
+    def _stepped(
+        self,
+        chains: Chains,
+        tuning: LawTuning,
+        posterior: JointTarget,
+        xi: Float[Array, "group chain r"],
+        eta: Float[Array, "group chain"],
+    ) -> tuple[Float[Array, "group chain r"], Float[Array, "group chain r"]]:
+        """Coordinates after a step, sizes held, and by how much z changed."""
+        change = _drift(eta) * self._pull(chains, tuning, posterior) + eta[..., None] * xi
+        law = chains.law[self.law]
+        return law.weights + _times(tuning.color, tuning.spread(law.log_size) * change), change
+
+    def _step_density(
+        self,
+        chains: Chains,
+        tuning: LawTuning,
+        posterior: JointTarget,
+        change: Float[Array, "group chain r"],
+        eta: Float[Array, "group chain"],
+    ) -> Float[Array, "group chain"]:
+        """Log density of a step that changes z by so much, up to a constant."""
+        away = change - _drift(eta) * self._pull(chains, tuning, posterior)
+        return -0.5 * jnp.sum(away**2, axis=-1) / eta**2
+
+    def _pull(self, chains: Chains, tuning: LawTuning, posterior: JointTarget) -> Float[Array, "group chain r"]:
+        """g(z): of the log posterior, predictions taken for linear, along the move."""
+        law, score = chains.law[self.law], posterior.temperature * posterior.score(chains)
+        by_law = jnp.einsum("gcso,gsor->gcr", score, tuning.by_law)
+        by_theta = jnp.einsum("gcso,gsop->gcsp", score, tuning.by_theta)
+
+        def log_density(change: Array) -> Array:
+            moved, log_volume = sheared(chains, tuning, self.law, change, posterior.population)
+            prior = posterior.log_joint(moved, jnp.zeros(chains.theta.shape[:3])) + log_volume
+            return jnp.sum(prior) + jnp.sum(by_law * change) + jnp.sum(by_theta * (moved.theta - chains.theta))
+
+        gradient = jax.grad(log_density)(jnp.zeros_like(law.weights))
+        pull = tuning.spread(law.log_size) * jnp.einsum("gri,gcr->gci", tuning.color, gradient)
+        # From far out it would throw chains beyond where predictions are anything like linear.
+        size = jnp.sqrt(jnp.mean(pull**2, axis=-1, keepdims=True))
+        pull = pull * jnp.minimum(1.0, FARTHEST_PULL / jnp.maximum(size, TINY))
+        return jnp.where(jnp.isfinite(pull), pull, 0.0)
 
     def adapt(self, tuning: LawTuning, info: Info, rate: Array | float) -> LawTuning:
-        accepted, along = jnp.moveaxis(jnp.mean(info.acceptance, axis=1), -1, 0)
+        mean = jnp.nanmean(info.acceptance, axis=1)
+        accepted, _, along = jnp.moveaxis(jnp.where(jnp.isnan(mean), TARGET, mean), -1, 0)
         reach = jnp.clip(tuning.log_reach + rate * (accepted - TARGET), -6.0, 0.0)
         # Where nobody walked, there is nothing to learn from.
         walked = jnp.any(tuning.ridge, axis=1)
-        step = jnp.clip(tuning.log_stride + jnp.where(walked, rate * (along - TARGET), 0.0), -6.0, 3.0)
+        step = jnp.clip(tuning.log_stride + jnp.where(walked, rate * (along - ALONG), 0.0), -6.0, 3.0)
         lately = tuning.acceptance + MEMORY * (accepted - tuning.acceptance)
         return tuning._replace(log_reach=reach, log_stride=step, acceptance=lately)
 
     def tune(self, tuning: LawTuning, draws: Chains, posterior: Target) -> LawTuning:
-        """Take the constants from the Gauss-Newton information at some draws; center and covariance from all of them."""
+        """Take the constants from the Gauss-Newton information at some draws; sizes, and which curves are followed, from all."""
         assert isinstance(posterior, Posterior), "information is asked of a likelihood"
         told, prior = information(posterior, draws), precisions(posterior.population, draws)
         weights = coordinates(draws.law)
@@ -213,17 +270,17 @@ class LawMove(Kernel):
         parts = []
         for group, precision in enumerate(prior):
             sizes = {name: np.asarray(draws.law[name].log_size[group], float) for name in weights}
-            rest = np.concatenate([frames[n].rigid + frames[n].flexible * np.exp(-sizes[n].mean()) for n in weights])
+            rest = np.concatenate([frames[n].precision(sizes[n].mean(axis=0)) for n in weights])
             left = eliminate(told.of(group), precision, moved, np.asarray(rest, float))
             a = np.asarray(weights[self.law][group], float)
             frame = jax.tree.map(lambda x: np.asarray(x, float), frames[self.law])
-            score = np.asarray(told.score[group], float)[moved]
             straight = np.einsum("spr,dr->dsp", left.theta, a - a[picked(len(a))].mean(axis=0))
-            curve = _curved(np.asarray(draws.theta[group], float), straight, self.logs)
+            curve = curved(np.asarray(draws.theta[group], float), straight, self.logs)
             alone = np.asarray(told.law[group], float)[np.ix_(moved, moved)]
-            white = _whitened(left.law, alone, score, a, sizes[self.law], frame)
-            ridges = _ridges(white[1], alone - left.law, a)
-            parts.append((*white, left.theta, left.others, *curve, *ridges))
+            white = whitened(left.law, alone, sizes[self.law], frame)
+            walks = ridges(white[0], alone - left.law, a, float(tuning.log_reach[group]) < np.log(CONFINED))
+            by_law = told.by_law[group][..., moved] + told.by_law[group][..., ~moved] @ left.others
+            parts.append((*white, by_law, told.by_theta[group], left.theta, left.others, *curve, *walks))
         made = [jnp.asarray(np.stack(x), bool if x[0].dtype == bool else float) for x in zip(*parts)]
         return LawTuning._make([*(x if x.size else None for x in made), *tuning[-3:]])
 
@@ -236,97 +293,8 @@ class LawMove(Kernel):
 def _dispersed(name: str, keys: GroupKeys, chains: Chains, tuning: LawTuning, population: Population) -> Chains:
     law = chains.law[name]
     (uniform,) = jax.vmap(lambda key: uniforms(key, law.weights.shape[1:]))(keys)
-    away = NARROWED * normal(uniform) / jnp.sqrt(tuning.standard(law.log_size)[0])
+    away = NARROWED * normal(uniform) * tuning.spread(law.log_size)
     return sheared(chains, tuning, name, _times(tuning.color, away), population)[0]
-
-
-def _curved(theta: np.ndarray, straight: np.ndarray, logs: tuple[bool, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """The power of every parameter of one group, and the places that go with it: the one with which draws `theta` (draw,
-    system, parameter) are nearest to where the law has them, which would be `straight` away on a straight line."""
-    some, count = theta[picked(len(theta))], theta.shape[-1]
-    # Where information that is averaged over some draws has the gradient of exp(n theta), if that is the same at all.
-    places = [some.mean(axis=0)]
-    missed = [np.log(np.var(theta - straight, axis=0) + TINY).sum(axis=0)]
-    for power in POWERS[1:]:
-        weight = np.exp(some * (1 + power) / 2)
-        places.append(np.log(np.sum(weight * np.exp(some), axis=0) / np.sum(weight, axis=0)))
-        curve = np.log(np.maximum(1 + power * straight, TINY)) / power
-        missed.append(np.log(np.var(theta - curve, axis=0) + TINY).sum(axis=0))
-    allowed = np.array(logs, bool) & np.all(np.isfinite(places[1]) & np.isfinite(places[2]), axis=0)
-    best = np.where(allowed, np.argmin(np.nan_to_num(missed, nan=np.inf), axis=0), 0)
-    return np.array(POWERS)[best], np.stack(places)[best, :, np.arange(count)].T
-
-
-def _whitened(
-    information: np.ndarray, alone: np.ndarray, score: np.ndarray, a: np.ndarray, sizes: np.ndarray, frame: Frame
-) -> tuple[np.ndarray, ...]:
-    """Constants of one group, up to the shears, from draws `a` (draw, coordinate) and their log sizes; `alone` is the
-    information where nothing follows."""
-    size, count = np.asarray(sizes.mean()), a.shape[1]
-    flexible = frame.flexible * np.exp(-size)
-    wide = 1 / np.sqrt(frame.rigid + flexible)
-    # In units of the prior, where information may be as large as it likes: of rounding, nothing is left below zero.
-    value, vector = np.linalg.eigh(wide[:, None] * information * wide)
-    value = np.maximum(value, 0.0)
-    root = wide[:, None] * vector / np.sqrt(1 + value)  # root root' is the covariance
-    information = (vector / wide[:, None] * value) @ (vector / wide[:, None]).T
-    share, turn = np.linalg.eigh((root.T * flexible) @ root)
-    color, share = root @ turn, np.clip(share, 0.0, 1.0)
-    # Free is what the prior holds also where the law is large.
-    held = share * np.exp(size - np.quantile(sizes, LARGE))
-    free = held > FREE * (held + 1 - share)
-    # Of these, data know some if nothing follows: they are no longer free where all else follows less well than it should.
-    known, turn = np.linalg.eigh(color[:, free].T @ alone @ color[:, free])
-    color[:, free], share[free] = color[:, free] @ turn, np.sum(turn**2 * share[free][:, None], axis=0)
-    free[free] = known < ALONE
-    whiten = np.linalg.inv(color)
-    shift, stretch = np.zeros(count), np.eye(count)
-    pull = color.T @ (score + information @ a.mean(axis=0) - frame.pull_rigid - frame.pull_flexible * np.exp(-size))
-    if a.std(axis=0).max() > 0:  # chains have laws of their own already
-        precision = (1 - share) + share * np.exp(size - sizes)[:, None]
-        b = a @ whiten.T
-        pull = b.sum(axis=0) / np.sum(1 / precision, axis=0)  # the likeliest, b having mean pull / precision
-        z = ((b - pull / precision) * np.sqrt(precision))[:, ~free]
-        worth = len(z) / DRAWS_FOR_ONE
-        covariance = (worth * np.cov(z.T) + SHRINK * np.eye(z.shape[1])) / (worth + SHRINK)
-        shift[~free] = z.mean(axis=0)
-        value, vector = np.linalg.eigh(covariance)
-        stretch[np.ix_(~free, ~free)] = vector * np.sqrt(np.clip(value, 1 / FARTHEST, FARTHEST))
-    return whiten, color, share, size, pull, free, shift, stretch, np.linalg.inv(stretch)
-
-
-def _ridges(color: np.ndarray, eliminated: np.ndarray, a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Directions of one group in which data would know the law much better if nothing followed, the first ones first, and
-    whether that is so: `eliminated` is the information that is lost as all else follows."""
-    lost, turn = np.linalg.eigh(color.T @ eliminated @ color)
-    most = np.argsort(-lost)[:RIDGES]
-    wide = np.std(np.linalg.solve(color @ turn, a.T)[most], axis=1)
-    return (color @ turn[:, most]).T * np.maximum(wide, 1.0)[:, None], lost[most] > MUCH
-
-
-class LawSize(Kernel):
-    """Draws the size of every law given its coordinates: log s^2 | a, by slice sampling."""
-
-    name = "law size"
-    moves = ("law",)
-    learning = False
-
-    def step(self, keys: GroupKeys, chains: Chains, tuning: Tuning, posterior: Target) -> tuple[Chains, None]:
-        assert isinstance(posterior, JointTarget), "the size of a law has a prior there"
-        count, names = chains.theta.shape[1], list(coordinates(chains.law))
-        (uniform,) = jax.vmap(lambda key: uniforms(key, (len(names), count, NUMBERS)))(keys)
-        drawn = {}
-        for number, name in enumerate(names):
-            frame = posterior.ranges[name]
-
-            def draw(uniform: Array, law: SmoothLaw, frame: Frame = frame) -> SmoothLaw:
-                def log_density(log_size: Array) -> Array:
-                    return law.with_size(log_size).log_prior(frame, None)
-
-                return law.with_size(slice_draw(uniform, law.log_size, log_density, WIDTH))
-
-            drawn[name] = jax.vmap(jax.vmap(draw))(uniform[:, number], chains.law[name])
-        return chains._replace(law=chains.law | drawn), None
 
 
 def sheared(
@@ -377,24 +345,14 @@ def _log_density(posterior: JointTarget, chains: Chains) -> Float[Array, "group 
     return posterior.log_joint(chains, loglik)
 
 
-def _square(z: Array, which: Array) -> Array:
-    return jnp.sum(jnp.where(which, z**2, 0.0), axis=-1)
+def _drift(eta: Float[Array, "group chain"]) -> Float[Array, "group chain 1"]:
+    """1 - rho, by how much of its gradient z moves in a step of this length."""
+    return (1 - jnp.sqrt(1 - jnp.minimum(eta, 1.0) ** 2))[..., None]
 
 
 def _factor(uniform: Array) -> Array:
     """Of the length of a step: most are long, some short, their sizes even on a log scale."""
     return jnp.exp(-SHORTEST * jnp.maximum(uniform - (1 - SHORT), 0.0) / SHORT)
-
-
-def _log_volume(precision: Float[Array, "group chain r"]) -> Float[Array, "group chain"]:
-    """Of da / dz, up to a constant."""
-    return -0.5 * jnp.sum(jnp.log(precision), axis=-1)
-
-
-def _log_student(z: Array, free: Array) -> Array:
-    speaking = jnp.sum(~free, axis=-1)
-    tails = -0.5 * (DEGREES + speaking) * jnp.log1p(_square(z, ~free) / DEGREES)
-    return tails - 0.5 * _square(z, free)
 
 
 def _sum(value: Array) -> Array:

@@ -71,6 +71,10 @@ class JointTarget(Target, Protocol):
         """Log density of everything a chain holds, given its log-likelihood."""
         ...
 
+    def score(self, chains: Chains) -> Float[Array, "group chain system observation"]:
+        """Gradient of the log-likelihood in what is predicted of each observation, from the cache."""
+        ...
+
 
 class Posterior(eqx.Module):
     """The posterior of a run under given laws and surrogate.
@@ -81,7 +85,7 @@ class Posterior(eqx.Module):
     - `law_axes`: laws that are not shared belong to a chain (1), or to a system of a chain (2).
     - `ranges` are what tables of laws cover, for laws that chains hold for themselves.
     - `population` is p(theta | phi) p(phi); `noise` the prior of the size of the noise, None where that is known.
-    - `gradients`: the cache holds gradients too; without them an evaluation costs a fraction.
+    - `gradients`: the cache holds gradients too; without them an evaluation costs a fraction. `scores`: it holds predictions.
     - `delayed_acceptance`: what passes under `likelihood` must pass again by how much `exact` differs (Christen and Fox
       2005), so that chains are those of the exact posterior.
     """
@@ -97,14 +101,15 @@ class Posterior(eqx.Module):
     delayed_acceptance: bool = eqx.field(static=True, default=False)
     law_axes: int = eqx.field(static=True, default=1)
     gradients: bool = eqx.field(static=True, default=True)
+    scores: bool = eqx.field(static=True, default=False)
 
     def refresh(self, chains: Chains) -> Chains:
-        evaluate = self.likelihood.evaluate if self.gradients else self.likelihood.values
-        stats = self._over_chains(evaluate, self.context, chains)
+        evaluate = self.likelihood.evaluate_and_predict if self.gradients else self.likelihood.values_and_predict
+        stats, prediction = self._over_chains(evaluate, self.context, chains)
         exact = chains.cache.exact  # not looked at where nothing is corrected
         if self.delayed_acceptance:
             exact = self._over_chains(self.exact.values, self.exact_context, chains)
-        return chains._replace(cache=Cache(stats, exact))
+        return chains._replace(cache=Cache(stats, exact, prediction if self.scores else None))
 
     def loglik(self, chains: Chains) -> Value:
         if self.gradients:
@@ -116,6 +121,9 @@ class Posterior(eqx.Module):
 
     def exact_loglik(self, chains: Chains) -> Value:
         return jax.vmap(self.exact.loglik)(chains.cache.exact, chains.log_sigma)
+
+    def score(self, chains: Chains) -> Float[Array, "group chain system observation"]:
+        return jax.vmap(self.likelihood.score)(chains.cache.prediction, chains.log_sigma)
 
     def loglik_at(self, chains: Chains) -> Value:
         values = self._over_chains(self.likelihood.values, self.context, chains)

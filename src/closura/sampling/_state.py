@@ -23,6 +23,9 @@ class Cache(NamedTuple):
 
     stats: PyTree  # of the likelihood that chains see: (group, chain, system, ...)
     exact: PyTree = None  # of the solver's likelihood, where moves are corrected by it
+    prediction: PyTree = (
+        None  # of every observation, where a kernel asks for scores: (group, chain, system, observation)
+    )
 
 
 DEPENDS_ON = ("theta", "law")
@@ -45,7 +48,7 @@ class Chains(NamedTuple):
 
 
 class Info(NamedTuple):
-    """What a move tells of each block; `second` is the probability to pass the second stage, of what passed the first, NaN elsewhere."""
+    """What a move tells of each block; `acceptance` is NaN where none was proposed. `second` is the probability to pass the second stage, of what passed the first, NaN elsewhere."""
 
     acceptance: Float[Array, "group chain block"]
     finite: Bool[Array, "group chain block"]
