@@ -20,6 +20,7 @@ let follow it. There a posterior is long and bent, and steps that fit all the ot
 All constants are frozen once draws are kept, so that the posterior is invariant.
 """
 
+import math
 from typing import NamedTuple
 
 import equinox as eqx
@@ -270,7 +271,7 @@ class LawMove(Kernel):
         parts = []
         for group, precision in enumerate(prior):
             sizes = {name: np.asarray(draws.law[name].log_size[group], float) for name in weights}
-            rest = np.concatenate([frames[n].precision(sizes[n].mean(axis=0)) for n in weights])
+            rest = np.concatenate([frames[n].precision(jnp.asarray(sizes[n].mean(axis=0), float)) for n in weights])
             left = eliminate(told.of(group), precision, moved, np.asarray(rest, float))
             a = np.asarray(weights[self.law][group], float)
             frame = jax.tree.map(lambda x: np.asarray(x, float), frames[self.law])
@@ -278,7 +279,7 @@ class LawMove(Kernel):
             curve = curved(np.asarray(draws.theta[group], float), straight, self.logs)
             alone = np.asarray(told.law[group], float)[np.ix_(moved, moved)]
             white = whitened(left.law, alone, sizes[self.law], frame)
-            walks = ridges(white[0], alone - left.law, a, float(tuning.log_reach[group]) < np.log(CONFINED))
+            walks = ridges(white[0], alone - left.law, a, float(tuning.log_reach[group]) < math.log(CONFINED))
             by_law = told.by_law[group][..., moved] + told.by_law[group][..., ~moved] @ left.others
             parts.append((*white, by_law, told.by_theta[group], left.theta, left.others, *curve, *walks))
         made = [jnp.asarray(np.stack(x), bool if x[0].dtype == bool else float) for x in zip(*parts)]
