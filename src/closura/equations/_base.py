@@ -293,10 +293,15 @@ class ForwardModel(abc.ABC):
         return np.full(1, np.inf)
 
     def initialise(
-        self, prior: Population, laws: SolverLaws, theta: Float[Array, "group slot system parameter"], key: Array
+        self,
+        prior: Population,
+        laws: SolverLaws,
+        theta: Float[Array, "group slot system parameter"],
+        key: Array,
+        values: PyTree = None,
     ) -> tuple[PyTree, tuple[PyTree, ...]]:
         """The network to be trained with its first weights, and the draws with their labels that it is first trained on;
-        nothing for a solver."""
+        nothing for a solver. `values` are what a network sees of laws that chains sample."""
         return None, ()
 
 

@@ -17,4 +17,10 @@ from .surrogates._frame import (
     supervised as supervised,
     trainable as trainable,
 )
-from .surrogates._surrogate import SURROGATES as SURROGATES, Surrogate as Surrogate, forwards as forwards
+from .surrogates._law_values import LawValues as LawValues, law_values as law_values
+from .surrogates._surrogate import (
+    SURROGATES as SURROGATES,
+    Surrogate as Surrogate,
+    forwards as forwards,
+    sees_laws as sees_laws,
+)

@@ -11,12 +11,22 @@ from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray, PyTree
 
 from ..data import DataError, Observations
 from ..equations import Equation, ForwardModel, ProblemError, constant_laws, place_names
-from ..forward import NoisePrior, likelihood, noise_prior, seen_through, trainable
+from ..forward import (
+    LawValues,
+    NoisePrior,
+    law_values,
+    likelihood,
+    noise_prior,
+    seen_through,
+    sees_laws,
+    trainable,
+)
 from ..laws import AbstractLaw, Range, Scaling, SolverLaws, build, first_of, prepare
 from ..parameters import System
 from ..population import Effects, Population, normal, population, uniforms
 from ..sampling import Cache, Chains, init_all
 from ._sampler import check_moves, make_sampler
+from ._scatter import no_scatter
 from ._settings import Settings, SettingsError
 from ._setup import Replay, Setup, State, begin
 
@@ -48,22 +58,56 @@ def initialise(problem: Equation, data: Observations, settings: Settings) -> tup
     check_physics(target.forward, views_of(first_of(laws, 2), ranges))
     own = {name: law for name, law in laws.items() if law.spec.per_chain}
     laws = {name: law for name, law in laws.items() if name not in own}
-    if own and seen.forward.approximate:
+    sampled = [name for name, law in own.items() if law.weights is not None]
+    if own and not sees_laws(settings.forward):
         raise SettingsError(
             f"every chain has its own law {', '.join(own)}, and one network cannot stand for all; use forward='solver'"
         )
     chains = chains._replace(law=own or ())
-    first = chains.theta[:, : settings.replay]
-    network, kept = seen.forward.initialise(prior, views_of(laws, ranges), first, key_network)
-    replay = Replay(kept[0], kept[1], jnp.zeros(settings.groups, int)) if kept else ()
+    values = law_values_over(first_of(own, 2), ranges, {name: (ranges[name].low, ranges[name].high) for name in own})
+    network, replay = first_surrogate(seen.forward, prior, laws, chains, ranges, settings, values, key_network)
+    scatter = no_scatter(chains) if own and seen.forward.approximate else ()
     surrogate, frame = eqx.partition(network, trainable(network))
-    sampled = [name for name, law in own.items() if law.weights is not None]
     sampler = make_sampler(settings, prior, noise, len(data.systems), sampled, problem.parameters.logs)
     check_moves(sampler, chains)
     setup = Setup(seen, target, prior, laws, frame, noise, sampler, settings)
     weights = {name: law.weights for name, law in laws.items()}
-    state = State(keys, chains, {}, begin(weights), begin(surrogate), replay, ranges)
+    state = State(keys, chains, {}, begin(weights), begin(surrogate), replay, ranges, scatter)
     return setup, [*notes, *problem.parameters.notes], with_blanks(setup, state)
+
+
+def law_values_over(
+    laws: Mapping[str, AbstractLaw], ranges: Mapping[str, PyTree], inputs: Mapping[str, tuple[ArrayLike, ArrayLike]]
+) -> LawValues | None:
+    """What a surrogate sees of sampled laws (as one chain holds them): values from the low to the high end of their inputs."""
+    ends = {name: (np.asarray(low), np.asarray(high)) for name, (low, high) in inputs.items()}
+    return law_values(ends, {name: laws[name].unit(ranges[name]) for name in ends})
+
+
+def first_surrogate(
+    forward: ForwardModel,
+    prior: Population,
+    laws: Mapping[str, AbstractLaw],
+    chains: Chains,
+    ranges: Mapping[str, PyTree],
+    settings: Settings,
+    values: LawValues | None,
+    key: PRNGKeyArray,
+) -> tuple[PyTree, Replay | tuple[()]]:
+    """A surrogate with its first weights, and the draws that it is first trained on; None and () for a solver."""
+    own = first_of(chains.law or {}, 2)
+    views = views_of({**laws, **own}, ranges)
+    count = chains.theta.shape[1]
+    # A law takes more draws to learn than chains of a group are there.
+    slots = np.arange(settings.replay if own else min(settings.replay, count)) % count
+    network, kept = forward.initialise(prior, views, chains.theta[:, slots], key, values)
+    if not kept:
+        return network, ()
+    theta, label = kept
+    seen = None
+    if values is not None:
+        seen = jnp.broadcast_to(values.of(views), (*theta.shape[:3], len(values.center)))
+    return network, Replay(theta, label, jnp.zeros(settings.groups, int), seen)
 
 
 def check_patience(problem: Equation, settings: Settings, systems: int) -> None:

@@ -19,8 +19,8 @@ from jaxtyping import Array, Float, PyTree
 from .._compile import jit_soon
 from ..laws import AbstractLaw, Frame, Law, Range, Scaling
 from ..population import normal
-from ..sampling import Chains, GroupKeys, Posterior, per_group, uniforms_by_group
-from ..sampling._gauss_newton import PICKED, coordinates, eliminate, information, precisions
+from ..sampling import Cache, Chains, GroupKeys, Posterior, per_group, uniforms_by_group
+from ..sampling._gauss_newton import PICKED, Elimination, coordinates, eliminate, information, precisions
 from ..sampling._law_move import moved_along
 
 LONGEST = 0.3  # by how much a step may change a law, in its units
@@ -90,19 +90,26 @@ class Progress(NamedTuple):
 
     decrement: Float[np.ndarray, " group"]
     noise: Float[np.ndarray, " group"]
+    left: list[Elimination]  # what it was computed from: information with all else eliminated, and the prior's precision
+    precision: list[np.ndarray]
 
     @property
     def arrived(self) -> bool:
         return bool(np.mean(self.decrement) <= WITHIN * np.mean(self.noise))
 
 
-def newton_step(posterior: Posterior, chains: Chains, temperature: float, rate: float) -> tuple[Chains, Progress]:
-    """The chains after one step of the laws of every group, and how far that was. The cache is that of where chains were."""
+def newton_step(
+    posterior: Posterior, chains: Chains, temperature: float, rate: float, places: int = PICKED
+) -> tuple[Chains, Progress]:
+    """The chains after one step of the laws of every group, and how far that was; sensitivities are taken at so many chains of
+    each. The cache is that of where chains were."""
     weights = coordinates(chains.law)
-    told = information(posterior, chains)
+    count = min(places, chains.theta.shape[1])
+    some = np.linspace(0, chains.theta.shape[1] - 1, count).astype(int)
+    told = information(posterior, jax.tree.map(lambda a: a[:, some], chains._replace(cache=Cache(()))))
     ends = np.cumsum([w.shape[-1] for w in weights.values()])
     every, steps, shears, means, found = np.ones(ends[-1], bool), [], [], [], []
-    count = min(PICKED, chains.theta.shape[1])
+    lefts, held = [], []
     for group, prior in enumerate(precisions(posterior.population, chains)):
         part = told.of(group, temperature)
         left = eliminate(part, prior, every, np.zeros(ends[-1]))
@@ -116,10 +123,12 @@ def newton_step(posterior: Posterior, chains: Chains, temperature: float, rate: 
         steps.append(step)
         shears.append(left.theta @ step)
         means.append(left.mean @ step)
+        lefts.append(left)
+        held.append(precision)
     by_law, by_theta, by_mean = (jnp.asarray(np.stack(x), chains.theta.dtype)[:, None] for x in (steps, shears, means))
     changes = dict(zip(weights, jnp.split(by_law, ends[:-1], axis=-1)))
     moved = moved_along(chains, changes, by_theta, by_mean if by_mean.size else None, posterior.population)
-    return moved, Progress(*np.array(found).T)
+    return moved, Progress(*np.array(found).T, lefts, held)
 
 
 def first_laws(keys: GroupKeys, chains: Chains, frames: Mapping[str, Frame]) -> Chains:

@@ -8,7 +8,7 @@ from typing import Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_serializer, field_validator, model_validator
 
 from ..equations import Equation
-from ..forward import forwards
+from ..forward import forwards, sees_laws
 from ..population import POPULATIONS, Diagonal
 from ..sampling import JointBlock, Kernel
 
@@ -167,7 +167,7 @@ class Settings(Given):
     @property
     def networks(self) -> bool:
         """Must unknown laws be networks: asked for, or the only ones that the forward model and the sampler know?"""
-        return self.law_kind == "network" or self.forward != "solver" or self.blocks == "joint"
+        return self.law_kind == "network" or not sees_laws(self.forward) or self.blocks == "joint"
 
     @property
     def corrected(self) -> bool:
@@ -250,6 +250,10 @@ PROFILES = {"curves": _CURVES, "fields": _FIELDS, "evolutions": _EVOLUTIONS}  # 
 # Where chains sample the law: Newton steps need few iterations, and every chain must find its place among laws.
 _SAMPLED: Values = {"chains": 32, "groups": 4, "iterations": 600, "chunk": 100, "tempering": 0.5}
 _SAMPLED |= {"tune": 400, "draws": 200, "thin": 5}
+# On a surrogate: laws are many more directions to know, and a Newton step asks the solver for sensitivities in all of them.
+_SAMPLED_ON: dict[str, Values] = {
+    "basis": {"groups": 2, "iterations": 300, "replay": 64, "gradient_chains": 4, "batch": 64, "inner_steps": 16}
+}
 
 # The runs of the paper (its appendix A), by problem; problems it does not have get those of its first.
 _PAPER: Values = {"groups": 1, "blocks": "joint", "covariance": "self", "hypergradient": "unrolled"}
@@ -316,7 +320,7 @@ def make_settings(values: Mapping[str, object], problem: Equation | None = None)
     if problem is None:
         return settings
     if any(spec.trainable and spec.per_chain for spec in with_laws(problem, settings).closures.values()):
-        usual |= _SAMPLED
+        usual |= _SAMPLED | _SAMPLED_ON.get(forward, {})
         settings = checked(Settings, usual | values)
     if "chains" not in values and settings.blocks == "system":
         many = max(settings.chains, settings.chains_for(len(problem.parameters)))
@@ -333,7 +337,9 @@ def with_laws(problem: Equation, settings: Settings) -> Equation:
         raise SettingsError(
             f"{why} knows laws as networks only; use forward='solver' to sample them, or law_kind='network'"
         )
-    networks = settings.networks or (problem.expensive and settings.law_kind is None)
+    networks = settings.networks or (
+        settings.law_kind is None and (problem.expensive or settings.forward != "solver")
+    )
     if settings.law_kind is None and not networks:
         return problem
     laws = {n: spec.as_network() if networks else spec.as_sampled() for n, spec in problem.closures.items()}

@@ -29,11 +29,13 @@ class Trained(NamedTuple):
 
 
 class Replay(NamedTuple):
-    """Recent draws with, for a supervised surrogate, the solver's solutions there; the oldest is replaced next."""
+    """Recent draws with, for a supervised surrogate, the solver's solutions there, and what it sees of laws that chains hold for
+    themselves; the oldest is replaced next."""
 
     theta: Float[Array, "group slot system parameter"]
     label: Array | None  # (group, slot, system, point, state), or None
     next: Int[Array, " group"]
+    law: Float[Array, "group slot system value"] | None = None
 
 
 class State(NamedTuple):
@@ -46,6 +48,7 @@ class State(NamedTuple):
     surrogate: Trained  # without weights where chains see the solver itself
     replay: Replay | tuple[()]
     ranges: dict[str, PyTree]  # that the tables of the laws cover
+    scatter: PyTree = ()  # of laws about those of chains, where a surrogate is trained on them
 
     @property
     def learns(self) -> bool:
@@ -85,6 +88,7 @@ class Log(NamedTuple):
     step_size: Float[Array, " iteration"]
     nonfinite: Float[Array, " iteration"]
     surrogate_loss: Float[Array, " iteration"]
+    surrogate_error: Float[Array, " iteration"]
     second_stage: Float[Array, " iteration"]
 
 
@@ -151,6 +155,10 @@ class Setup(eqx.Module):
         """Those that run in turn, one before each kept draw."""
         return [kernel for kernel in self.sweep if kernel.leap]
 
+    def network_with(self, surrogate: Trained) -> PyTree:
+        """The surrogate with these weights; None where chains see the solver itself."""
+        return eqx.combine(surrogate.weights, self.network)
+
     def laws(self, weights: Mapping[str, PyTree]) -> dict[str, AbstractLaw]:
         """The laws that all chains share, with these weights."""
         return {name: law.with_weights(weights[name]) for name, law in self.closures.items()}
@@ -173,7 +181,7 @@ class Setup(eqx.Module):
     ) -> Posterior:
         """The density that kernels leave invariant, under these laws and at this point of the schedule; while `sampling`,
         corrected by the solver if that is asked for, and with gradients only if a kernel needs them."""
-        network = eqx.combine(state.surrogate.weights, self.network)
+        network = self.network_with(state.surrogate)
         laws = {**laws, **prepare(first_of(state.chains.law or {}, 1 + self.law_axes), state.ranges)}
         return Posterior(
             self.likelihood,
@@ -232,8 +240,10 @@ def leap_in_turn(setup: Setup, state: State, posterior: Posterior, which: Array)
     return state._replace(keys=keys, chains=lax.switch(1 + which, choices, state.chains))
 
 
-def log_of(posterior: Posterior, state: State, info: Info, loss: Array | float = jnp.nan) -> Log:
-    """Averages; the log densities over chains where they are finite."""
+def log_of(
+    posterior: Posterior, state: State, info: Info, loss: Array | float = jnp.nan, error: Array | float = jnp.nan
+) -> Log:
+    """Averages; the log densities over chains where they are finite. `loss` and `error` are the surrogate's."""
     each = posterior.loglik(state.chains)
     joint = posterior.log_joint(state.chains, each)
     sound = jnp.isfinite(joint)
@@ -244,6 +254,7 @@ def log_of(posterior: Posterior, state: State, info: Info, loss: Array | float =
         jnp.mean(jnp.exp(state.log_steps)),
         jnp.mean(1.0 - info.finite),
         jnp.asarray(loss, float),
+        jnp.asarray(error, float),
         jnp.nanmean(info.second),
     )
 

@@ -1,4 +1,4 @@
-"""A learned basis on the grid, its coefficients a small network of the parameters."""
+"""A learned basis on the grid, its coefficients a small network of the parameters, and of the laws that chains sample."""
 
 import itertools
 
@@ -11,32 +11,95 @@ from jax import lax
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ...equations import Equation, ObservationIndex, Predictions, States
+from ...laws import SolverLaws
 from ...parameters import System, Theta
 from ._frame import Frame, Kind, supervised
+from ._law_values import LawValues
+
+
+LawVector = Float[Array, " value"]  # of all laws, as `LawValues` has them
 
 
 class Basis(eqx.Module):
-    """u(theta) = B g(theta) + c: a small network g times a learned basis B on the grid, read at observed points alone."""
+    """u(theta) = B g(theta) + c: a small network g times a learned basis B on the grid, read at observed points alone.
+
+    Where chains sample laws,  u(theta, f) = B (g(theta, z) + A (theta, z)) + c  with z the values of f at some inputs: one
+    network serves every law that chains believe, and its derivative in the law is its own.
+    """
 
     frame: Frame
     network: eqx.nn.MLP
     basis: Float[Array, "point state rank"]
     center: States
+    laws: LawValues | None
+    linear: Float[Array, "rank input"] | None
 
-    def __init__(self, frame: Frame, key: PRNGKeyArray, *, width: int = 64, depth: int = 3, rank: int = 48):
+    def __init__(
+        self,
+        frame: Frame,
+        key: PRNGKeyArray,
+        laws: LawValues | None = None,
+        *,
+        width: int = 64,
+        depth: int = 3,
+        rank: int = 48,
+    ):
         key_network, key_basis = jr.split(key)
         states = len(frame.problem.state_names)
-        self.frame = frame
-        self.network = eqx.nn.MLP(frame.units.theta_center.shape[0], rank, width, depth, jax.nn.silu, key=key_network)
+        count = frame.units.theta_center.shape[0] + (0 if laws is None else len(laws.center))
+        self.frame, self.laws = frame, laws
+        self.network = eqx.nn.MLP(count, rank, width, depth, jax.nn.silu, key=key_network)
         self.basis = _smooth_basis(frame.problem, states, rank, key_basis)
         self.center = jnp.zeros(self.basis.shape[:2])
+        # Where laws differ by as little as data allow, most of what they change is linear.
+        self.linear = None if laws is None else jnp.zeros((rank, count))
 
-    def states(self, theta: Theta, system: System) -> States:
-        weights = self.network(self.frame.inputs(theta, system))
+    def given(self, values: Float[Array, " value"]) -> "Asked":
+        """The network, asked about laws with these values at its inputs."""
+        return Asked(self, values)
+
+    def seeing(self, laws: SolverLaws) -> "Basis | Asked":
+        """The network, asked about these laws."""
+        return self if self.laws is None else self.given(self.laws.of(laws))
+
+    def measured_in(self, laws: LawValues) -> "Basis":
+        """The same function, of values of laws in other units."""
+        assert self.laws is not None and self.linear is not None, "a network that sees no laws has no units of them"
+        old = self.laws
+        seen = slice(self.linear.shape[1] - len(old.center), None)
+        turn = jnp.linalg.solve(laws.whiten.T, old.whiten.T).T  # from the new units to the old ones
+        shift = old.whiten @ (laws.center - old.center)
+        first, last = self.network.layers[0], self.network.layers[-1]
+        changed = {
+            "weight": first.weight.at[:, seen].set(first.weight[:, seen] @ turn),
+            "bias": first.bias + first.weight[:, seen] @ shift,
+            "linear": self.linear.at[:, seen].set(self.linear[:, seen] @ turn),
+            "last": last.bias + self.linear[:, seen] @ shift,
+        }
+
+        def parts(b: Basis) -> tuple[object, ...]:
+            ends = b.network.layers[0], b.network.layers[-1]
+            return ends[0].weight, ends[0].bias, b.linear, ends[1].bias, b.laws
+
+        return eqx.tree_at(parts, self, (*changed.values(), laws))
+
+    def _coefficients(self, theta: Theta, system: System, law: LawVector | None) -> Float[Array, " rank"]:
+        inputs = self.frame.inputs(theta, system)
+        if self.laws is None or self.linear is None:
+            return self.network(inputs)
+        # Of a network that is asked about no law in particular, the one that draws are about.
+        seen = jnp.zeros_like(self.laws.center) if law is None else self.laws.standard(law)
+        both = jnp.concatenate([inputs, seen])
+        return self.network(both) + self.linear @ both
+
+    def states(self, theta: Theta, system: System, law: LawVector | None = None) -> States:
+        weights = self._coefficients(theta, system, law)
         return self.frame.whole(theta, system, self.basis @ weights + self.center)
 
-    def at(self, theta: Theta, where: ObservationIndex, system: System) -> Predictions:
-        frame, weights = self.frame, self.network(self.frame.inputs(theta, system))
+    def at(
+        self, theta: Theta, where: ObservationIndex, system: System, law: LawVector | None = None
+    ) -> Predictions:
+        frame, weights = self.frame, self._coefficients(theta, system, law)
         # Rows of the basis at the observed points: the same for every chain, so they are put together once.
         factor = lax.stop_gradient(frame.cutoff)[:, None] * frame.scale()
         basis, center, operator = (factor[..., None] * self.basis), factor * self.center, frame.problem.operator
@@ -50,6 +113,23 @@ class Basis(eqx.Module):
         return lift[each, state] + rows @ weights + where.states(center[where.node])[each, state]
 
 
+class Asked(eqx.Module):
+    """A network, asked about laws with given values."""
+
+    network: Basis
+    law: LawVector
+
+    @property
+    def frame(self) -> Frame:
+        return self.network.frame
+
+    def states(self, theta: Theta, system: System) -> States:
+        return self.network.states(theta, system, self.law)
+
+    def at(self, theta: Theta, where: ObservationIndex, system: System) -> Predictions:
+        return self.network.at(theta, where, system, self.law)
+
+
 def _smooth_basis(problem: Equation, states: int, rank: int, key: PRNGKeyArray) -> Float[Array, "point state rank"]:
     """Cosines of the lowest frequencies, mixed over states: a start from which any smooth function is near."""
     low, high = np.array(problem.bounds).T
@@ -61,4 +141,4 @@ def _smooth_basis(problem: Equation, states: int, rank: int, key: PRNGKeyArray) 
     return jnp.asarray(waves, float)[:, None, :] * signs
 
 
-BASIS = Kind(Basis, supervised, "solution")
+BASIS = Kind(Basis, supervised, "solution", sees_laws=True)

@@ -71,12 +71,14 @@ class Frame(Fixed):
 
 
 class Draw(NamedTuple):
-    """What a network is trained on: parameters of one system, and their solution where that is the label."""
+    """What a network is trained on: parameters of one system, and their solution where that is the label; where chains sample
+    laws, values of these."""
 
     theta: Theta
     system: System
     label: States | None
     key: PRNGKeyArray  # for what a loss draws itself
+    law: Float[Array, " value"] | None = None
 
 
 @runtime_checkable
@@ -110,12 +112,15 @@ class Kind:
     - `condition(solver, network, laws, draw)`: (condition, state), zero for a perfect network.
     - `needs`: what of an equation that takes: "solution", which then is the label of a draw, or "residual".
     - `refuses(problem)`: why it cannot be had for a problem, in words that follow its name; "" where it can.
+    - `sees_laws`: a network is made as network(frame, key, values, **sizes), has `laws`, `given`, `seeing` and `measured_in` (see
+      `Basis`), and answers for every law; by default it knows the one it is trained with.
     """
 
     network: Callable[..., Network]
     condition: Callable[..., Conditions]
     needs: str
     refuses: Callable[[Equation], str] = lambda problem: ""
+    sees_laws: bool = False
 
 
 def supervised(solver: ForwardModel, network: Network, laws: SolverLaws, draw: Draw) -> Conditions:

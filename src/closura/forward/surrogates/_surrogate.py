@@ -18,6 +18,7 @@ from .._blocks import solve_systems
 from ._basis import BASIS
 from ._fno import PHYSICS, SUPERVISED
 from ._frame import Draw, Frame, Kind, Network, Units
+from ._law_values import LawValues
 from ._pinn import PINN
 
 
@@ -39,12 +40,18 @@ class Surrogate(ForwardModel):
     def labelled(self) -> bool:
         return self.kind.needs == "solution"
 
-    def build(self, units: Units, key: PRNGKeyArray) -> Network:
-        """The network with its first weights."""
-        return self.kind.network(Frame(units, self.problem), key, **dict(self.options))
+    def build(self, units: Units, key: PRNGKeyArray, values: LawValues | None = None) -> Network:
+        """The network with its first weights; `values` are what it sees of sampled laws."""
+        seen = () if values is None else (values,)
+        return self.kind.network(Frame(units, self.problem), key, *seen, **dict(self.options))
 
     def initialise(
-        self, prior: Population, laws: SolverLaws, theta: Float[Array, "group slot system parameter"], key: PRNGKeyArray
+        self,
+        prior: Population,
+        laws: SolverLaws,
+        theta: Float[Array, "group slot system parameter"],
+        key: PRNGKeyArray,
+        values: LawValues | None = None,
     ) -> tuple[Network, tuple[Array, Array | None]]:
         """The network in units of the solver's solutions at first draws `theta`, and these draws with their labels; draws that
         cannot be solved are replaced by the middle of the prior."""
@@ -60,10 +67,11 @@ class Surrogate(ForwardModel):
         known = [jnp.asarray(numbers, float) for numbers in self.problem.parameters.known_inputs.units]
         about, spread = (jnp.concatenate(both) for both in zip((prior.mean, jnp.sqrt(prior.variance)), known))
         units = Units(about, spread, jnp.asarray(np.where(scale > 0, scale, 1.0), float), center)
-        return eqx.filter_jit(self.build)(units, key), (theta, paths if self.labelled else None)
+        return eqx.filter_jit(self.build)(units, key, values), (theta, paths if self.labelled else None)
 
     def residual(self, network: Network, laws: SolverLaws, draw: Draw) -> Float[Array, " condition"]:
         """In units of the states."""
+        network = network if draw.law is None else network.given(draw.law)
         return jnp.ravel(self.kind.condition(self.solver, network, laws, draw) / network.frame.units.state_scale)
 
     def predict(self, theta: Theta, context: Network, where: ObservationIndex, system: System) -> Predictions:
@@ -84,6 +92,10 @@ class Surrogate(ForwardModel):
         """The network."""
         return network
 
+    def with_own_laws(self, context: Network, laws: SolverLaws) -> Network:
+        """The network, asked about the laws of a chain."""
+        return context.seeing(laws) if laws else context
+
     def read(self, theta: Theta, states: States, where: ObservationIndex, system: System) -> Predictions:
         """Observed quantities from a solution on the grid."""
         return self.problem.operator(theta, where, where.states(states[where.node]), system)
@@ -94,6 +106,11 @@ class Surrogate(ForwardModel):
 
 
 SURROGATES = {"basis": BASIS, "fno-supervised": SUPERVISED, "fno-physics": PHYSICS, "pinn": PINN}
+
+
+def sees_laws(name: str) -> bool:
+    """Whether a forward model answers for every law that chains sample: the solver does."""
+    return name not in SURROGATES or SURROGATES[name].sees_laws
 
 
 def forwards() -> list[str]:
