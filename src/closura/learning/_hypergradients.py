@@ -23,10 +23,8 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, PyTree
 
 from ..forward import Draw, Surrogate
-from ..laws import SolverLaws, prepare
 from ..population import Population, normal
 from ..sampling import Chains, GroupKeys, Posterior, per_group, uniforms_by_group
-from ._scatter import Scatter, scattered
 from ._setup import AXIS, Replay, Setup, State, Trained, improve
 
 DAMPING = 1e-3
@@ -38,37 +36,26 @@ class Picked(NamedTuple):
     """Draws of some chains, for training and for the gradient in the law.
 
     `theta` are (group, chain, system, parameter), `sound` where they count, `log_sigma` the size of the noise they hold
-    true (None where it is known); `prior_draws` are fresh draws of their populations, for training alone. `law`, `prior_law`
-    are the laws that chains hold for themselves, of each of these.
+    true (None where it is known); `prior_draws` are fresh draws of their populations, for training alone.
     """
 
     theta: Float[Array, "group chain system parameter"]
     sound: Bool[Array, "group chain system"]
     log_sigma: PyTree
     prior_draws: Float[Array, "group draw system parameter"]
-    law: PyTree = ()
-    prior_law: PyTree = ()
 
 
-def pick(
-    keys: GroupKeys, setup: Setup, posterior: Posterior, chains: Chains, scatter: Scatter | tuple[()] = ()
-) -> Picked:
-    """Draws of a few chains of every group; where one has no likelihood, the middle of the prior stands in for it. Laws that
-    chains hold for themselves scatter about these, if `scatter` says how."""
+def pick(keys: GroupKeys, setup: Setup, posterior: Posterior, chains: Chains) -> Picked:
+    """Draws of a few chains of every group; where one has no likelihood, the middle of the prior stands in for it."""
     settings, population = setup.settings, setup.population
     sound = jnp.isfinite(posterior.loglik(chains))
     count = max(1, settings.gradient_chains // settings.groups)
-    held = (chains.theta, sound, chains.log_sigma, chains.law)
-    theta, sound, log_sigma, law = neighbours(keys, held, count)
-    prior_draws, prior_law = chains.theta[:, :0], jax.tree.map(lambda a: a[:, :0], chains.law)
+    theta, sound, log_sigma = neighbours(keys, (chains.theta, sound, chains.log_sigma), count)
+    prior_draws = chains.theta[:, :0]
     if settings.replay_prior_draws:
-        some = (chains.theta, chains.phi, chains.law)
-        around, phi, prior_law = neighbours(per_group(keys, 1), some, settings.replay_prior_draws)
-        prior_draws = members(per_group(keys, 2), population, around, phi)
-    theta = jnp.where(sound[..., None], theta, population.mean)
-    if isinstance(scatter, Scatter):
-        theta, law = scattered(per_group(keys, 3), theta, law, scatter)
-    return Picked(theta, sound, log_sigma, prior_draws, law, prior_law)
+        held, phi = neighbours(per_group(keys, 1), (chains.theta, chains.phi), settings.replay_prior_draws)
+        prior_draws = members(per_group(keys, 2), population, held, phi)
+    return Picked(jnp.where(sound[..., None], theta, population.mean), sound, log_sigma, prior_draws)
 
 
 def neighbours(keys: GroupKeys, tree: PyTree, count: int) -> PyTree:
@@ -90,32 +77,7 @@ def train(
     keys: GroupKeys, setup: Setup, state: State, laws: PyTree, picked: Picked, rate: Array
 ) -> tuple[Trained, PyTree, PyTree, Array]:
     """The surrogate after its steps of this iteration, its replay, the gradient of the upper level in the laws, the loss."""
-    own = prepare(picked.law or {}, state.ranges, 2), prepare(picked.prior_law or {}, state.ranges, 2)
-    return Bilevel(setup, state.surrogate, state.replay, laws, *picked[:4], keys, rate, *own).advance()
-
-
-def missed(setup: Setup, surrogate: Trained, replay: Replay | tuple[()], slots: int) -> Float[Array, ""]:
-    """Root mean square distance of a surrogate from the solver, at observed points and in units of the noise, at the draws that
-    came last into the replay, so many of each group. Asked of the surrogate before it was trained on them, it is honest."""
-    seen, network = setup.likelihood, eqx.combine(surrogate.weights, setup.network)
-    if not isinstance(replay, Replay) or replay.label is None:
-        return jnp.asarray(jnp.nan)
-    last = (replay.next[:, None] - 1 - jnp.arange(slots)) % replay.theta.shape[1]
-    theta, label, law = jax.tree.map(
-        lambda a: jax.vmap(lambda group, at: group[at])(a, last), (replay.theta, replay.label, replay.law)
-    )
-
-    def one_system(theta: Array, where: PyTree, system: Array, law: Array | None) -> Array:
-        return (network if law is None else network.given(law)).at(theta, where, system)
-
-    def of_chain(theta: Array, label: Array, law: Array | None) -> Array:
-        said = jax.vmap(one_system)(theta, seen.where, seen.system, law)
-        solved = jax.vmap(seen.forward.read)(theta, label, seen.where, seen.system)
-        weight = seen.noise.weight(seen.measured.value, solved, seen.measured.scale)
-        return jnp.where(seen.measured.mask, weight * (said - solved) ** 2, 0.0)
-
-    square = jax.vmap(jax.vmap(of_chain))(theta, label, law)
-    return jnp.sqrt(jnp.mean(jnp.sum(square, axis=(2, 3))) / jnp.sum(seen.measured.mask))
+    return Bilevel(setup, state.surrogate, state.replay, laws, *picked, keys, rate).advance()
 
 
 class Bilevel(NamedTuple):
@@ -131,8 +93,6 @@ class Bilevel(NamedTuple):
     prior_draws: Array
     keys: GroupKeys
     rate: Array
-    own: SolverLaws = {}  # laws of each draw, and of each draw of the prior, as solvers call them
-    prior_own: SolverLaws = {}
 
     def advance(self) -> tuple[Trained, PyTree, PyTree, Array]:
         """What `train` returns, by the way that the settings ask for."""
@@ -150,47 +110,34 @@ class Bilevel(NamedTuple):
 
     # The lower level --------------------------------------------------------------------------------------------------
 
-    def labels(self, laws: PyTree, draws: Array, own: SolverLaws | None = None) -> Array | None:
-        """The solver's solutions at draws, for a supervised surrogate; `own` are laws of each draw, by default of `draws`."""
+    def labels(self, laws: PyTree, draws: Array) -> Array | None:
+        """The solver's solutions at draws, for a supervised surrogate."""
         if not self.forward.labelled:
             return None
         solver = self.setup.exact.forward.for_reverse_mode()
-
-        def one(theta: Array, system: Array, own: SolverLaws) -> Array:
-            return solver.solution(theta, {**laws, **own}, system)
-
-        return _each_system(one)(draws, self.own if own is None else own)
-
-    def values(self, own: SolverLaws) -> Float[Array, "group draw system value"] | None:
-        """What the surrogate sees of laws of each draw, the same for all its systems; None where all draws share one."""
-        if not own:
-            return None
-        values = jax.vmap(jax.vmap(self.setup.network_with(self.surrogate).laws.of))(own)
-        return jnp.broadcast_to(values[:, :, None], (*values.shape[:2], self.draws.shape[2], values.shape[2]))
+        return _each_system(lambda theta, system: solver.solution(theta, laws, system))(draws)
 
     def remembered(self, laws: PyTree, label: Array | None) -> Replay:
         """The replay with draws (`label` are their solutions) and draws of the prior in it, as many as it holds. A solution
         that is not finite, or a draw that does not count, is left out."""
         replay, slots = self.replay, self.replay.theta.shape[1]
         draws, fine = self.draws, jnp.broadcast_to(self.sound, self.draws.shape[:3])
-        law = self.values(self.own)
         if self.prior_draws.shape[1]:
-            labelled = self.labels(laws, self.prior_draws, self.prior_own)
-            more = self.prior_draws, labelled, jnp.ones(self.prior_draws.shape[:3], bool), self.values(self.prior_own)
-            joined = jax.tree.map(lambda a, b: jnp.concatenate([a, b], axis=1), (draws, label, fine, law), more)
-            draws, label, fine, law = joined
+            more = self.prior_draws, self.labels(laws, self.prior_draws), jnp.ones(self.prior_draws.shape[:3], bool)
+            joined = jax.tree.map(lambda a, b: jnp.concatenate([a, b], axis=1), (draws, label, fine), more)
+            draws, label, fine = joined
         if label is not None:
             fine = fine & jnp.all(jnp.isfinite(label), axis=(-2, -1))
-        draws, label, fine, law = jax.tree.map(lambda a: a[:, -slots:], (draws, label, fine, law))
+        draws, label, fine = jax.tree.map(lambda a: a[:, -slots:], (draws, label, fine))
         count = draws.shape[1]
         place = (replay.next[:, None] + jnp.arange(count)) % slots
-        at = jnp.arange(len(place))[:, None], place
 
         def put(old: Array, new: Array) -> Array:
+            at = jnp.arange(len(place))[:, None], place
             return old.at[at].set(jnp.where(fine.reshape(fine.shape + (1,) * (new.ndim - 3)), new, old[at]))
 
-        theta, label, law = jax.tree.map(put, (replay.theta, replay.label, replay.law), (draws, label, law))
-        return Replay(theta, label, (replay.next + count) % slots, law)
+        theta, label = jax.tree.map(put, (replay.theta, replay.label), (draws, label))
+        return replay._replace(theta=theta, label=label, next=(replay.next + count) % slots)
 
     def residual(self, weights: PyTree, laws: PyTree, batch: Draw) -> Float[Array, "draw condition"]:
         network = eqx.combine(weights, self.setup.network)
@@ -208,9 +155,8 @@ class Bilevel(NamedTuple):
         )
 
         def one_group(key: Array, kept: Replay, slot: Array, system: Array) -> Draw:
-            picked = None if kept.label is None else kept.label[slot, system]
-            law = None if kept.law is None else kept.law[slot, system]
-            return Draw(kept.theta[slot, system], system, picked, jr.split(key, size), law)
+            label, law = jax.tree.map(lambda a: a[slot, system], (kept.label, kept.law))
+            return Draw(kept.theta[slot, system], system, label, jr.split(key, size), law)
 
         return _joined(jax.vmap(one_group)(keys, replay, slot, system))
 
@@ -283,8 +229,7 @@ class Bilevel(NamedTuple):
         found = lax.while_loop(needed, again, (jnp.asarray(0), self.draws, sound, empty))
         _, _, solved, (gradient, label, _) = found
         # The solution that stood in for one that cannot be had is that of other parameters: no label.
-        label = jax.tree.map(lambda states: jnp.where(solved[..., None, None] | ~sound[..., None, None], states, jnp.nan), label)
-        return gradient, label
+        return gradient, jax.tree.map(lambda states: jnp.where(solved[..., None, None], states, jnp.nan), label)
 
     def unrolled(self) -> tuple[Trained, Replay, PyTree, Array]:
         def upper(laws: PyTree) -> tuple[Array, PyTree]:
@@ -324,9 +269,9 @@ class Bilevel(NamedTuple):
 
 
 def _each_system(function: Callable[..., Array]) -> Callable[..., Array]:
-    """function(theta, system, own) over groups, chains and systems; `own` has axes of groups and chains."""
-    over = jax.vmap(jax.vmap(jax.vmap(function, (0, 0, None)), (0, None, 0)), (0, None, 0))
-    return lambda draws, own: over(draws, jnp.arange(draws.shape[2]), own)
+    """function(theta, system) over groups, chains and systems."""
+    over = jax.vmap(jax.vmap(jax.vmap(function), (0, None)), (0, None))
+    return lambda draws: over(draws, jnp.arange(draws.shape[2]))
 
 
 def _joined(tree: PyTree) -> PyTree:

@@ -26,11 +26,11 @@ from ..parameters import System
 from ..population import Effects, Population, normal, population, uniforms
 from ..sampling import Cache, Chains, init_all
 from ._sampler import check_moves, make_sampler
-from ._scatter import no_scatter
 from ._settings import Settings, SettingsError
 from ._setup import Replay, Setup, State, begin
 
 MARGIN = 0.25
+FIRST_DRAWS = 4  # of a group, of which a surrogate that sees laws takes its units
 SURVEY_POINTS = 2_000_000
 PATIENCE = 86_400.0  # seconds that the solutions a surrogate is trained on may take
 RESTS = 0.01  # of the rates that the data need: what moves less is at rest
@@ -66,13 +66,12 @@ def initialise(problem: Equation, data: Observations, settings: Settings) -> tup
     chains = chains._replace(law=own or ())
     values = law_values_over(first_of(own, 2), ranges, {name: (ranges[name].low, ranges[name].high) for name in own})
     network, replay = first_surrogate(seen.forward, prior, laws, chains, ranges, settings, values, key_network)
-    scatter = no_scatter(chains) if own and seen.forward.approximate else ()
     surrogate, frame = eqx.partition(network, trainable(network))
     sampler = make_sampler(settings, prior, noise, len(data.systems), sampled, problem.parameters.logs)
     check_moves(sampler, chains)
     setup = Setup(seen, target, prior, laws, frame, noise, sampler, settings)
     weights = {name: law.weights for name, law in laws.items()}
-    state = State(keys, chains, {}, begin(weights), begin(surrogate), replay, ranges, scatter)
+    state = State(keys, chains, {}, begin(weights), begin(surrogate), replay, ranges)
     return setup, [*notes, *problem.parameters.notes], with_blanks(setup, state)
 
 
@@ -97,17 +96,17 @@ def first_surrogate(
     """A surrogate with its first weights, and the draws that it is first trained on; None and () for a solver."""
     own = first_of(chains.law or {}, 2)
     views = views_of({**laws, **own}, ranges)
-    count = chains.theta.shape[1]
-    # A law takes more draws to learn than chains of a group are there.
-    slots = np.arange(settings.replay if own else min(settings.replay, count)) % count
-    network, kept = forward.initialise(prior, views, chains.theta[:, slots], key, values)
+    first = chains.theta[:, : min(settings.replay, FIRST_DRAWS) if own else settings.replay]
+    network, kept = forward.initialise(prior, views, first, key, values)
     if not kept:
         return network, ()
-    theta, label = kept
-    seen = None
-    if values is not None:
-        seen = jnp.broadcast_to(values.of(views), (*theta.shape[:3], len(values.center)))
-    return network, Replay(theta, label, jnp.zeros(settings.groups, int), seen)
+    begun = jnp.zeros(settings.groups, int)
+    if values is None:
+        return network, Replay(*kept, begun)
+    # These tell units; before it is trained all of them are replaced.
+    slots = np.arange(settings.replay) % first.shape[1]
+    theta, label = jax.tree.map(lambda a: a[:, slots], kept)
+    return network, Replay(theta, label, begun, jnp.zeros((*theta.shape[:3], len(values.center))))
 
 
 def check_patience(problem: Equation, settings: Settings, systems: int) -> None:

@@ -19,8 +19,8 @@ from jaxtyping import Array, Float, PyTree
 from .._compile import jit_soon
 from ..laws import AbstractLaw, Frame, Law, Range, Scaling
 from ..population import normal
-from ..sampling import Cache, Chains, GroupKeys, Posterior, per_group, uniforms_by_group
-from ..sampling._gauss_newton import PICKED, Elimination, coordinates, eliminate, information, precisions
+from ..sampling import Chains, GroupKeys, Posterior, per_group, uniforms_by_group
+from ..sampling._gauss_newton import PICKED, coordinates, eliminate, information, precisions
 from ..sampling._law_move import moved_along
 
 LONGEST = 0.3  # by how much a step may change a law, in its units
@@ -65,10 +65,15 @@ def retabled(
         after[name] = _suited(law.spec, old, range_, settled)
         if after[name] is old:
             continue
-        firsts = [jax.tree.map(partial(_first_chain, group), law) for group in range(law.weights.shape[0])]
-        moved = jnp.stack([first.reframed(old, after[name]).weights for first in firsts])
-        laws[name] = law.with_weights(jnp.broadcast_to(moved[:, None], law.weights.shape))
+        laws[name] = reframed_to(law, old, after[name])
     return chains._replace(law=laws), after
+
+
+def reframed_to(law: AbstractLaw, old: PyTree, new: PyTree) -> AbstractLaw:
+    """Laws in another frame, where chains of a group share one."""
+    firsts = [jax.tree.map(partial(_first_chain, group), law) for group in range(law.weights.shape[0])]
+    moved = jnp.stack([first.reframed(old, new).weights for first in firsts])
+    return law.with_weights(jnp.broadcast_to(moved[:, None], law.weights.shape))
 
 
 def _suited(spec: Law, old: PyTree, range_: Range, settled: bool) -> PyTree:
@@ -90,26 +95,19 @@ class Progress(NamedTuple):
 
     decrement: Float[np.ndarray, " group"]
     noise: Float[np.ndarray, " group"]
-    left: list[Elimination]  # what it was computed from: information with all else eliminated, and the prior's precision
-    precision: list[np.ndarray]
 
     @property
     def arrived(self) -> bool:
         return bool(np.mean(self.decrement) <= WITHIN * np.mean(self.noise))
 
 
-def newton_step(
-    posterior: Posterior, chains: Chains, temperature: float, rate: float, places: int = PICKED
-) -> tuple[Chains, Progress]:
-    """The chains after one step of the laws of every group, and how far that was; sensitivities are taken at so many chains of
-    each. The cache is that of where chains were."""
+def newton_step(posterior: Posterior, chains: Chains, temperature: float, rate: float) -> tuple[Chains, Progress]:
+    """The chains after one step of the laws of every group, and how far that was. The cache is that of where chains were."""
     weights = coordinates(chains.law)
-    count = min(places, chains.theta.shape[1])
-    some = np.linspace(0, chains.theta.shape[1] - 1, count).astype(int)
-    told = information(posterior, jax.tree.map(lambda a: a[:, some], chains._replace(cache=Cache(()))))
+    told = information(posterior, chains)
     ends = np.cumsum([w.shape[-1] for w in weights.values()])
     every, steps, shears, means, found = np.ones(ends[-1], bool), [], [], [], []
-    lefts, held = [], []
+    count = min(PICKED, chains.theta.shape[1])
     for group, prior in enumerate(precisions(posterior.population, chains)):
         part = told.of(group, temperature)
         left = eliminate(part, prior, every, np.zeros(ends[-1]))
@@ -123,12 +121,10 @@ def newton_step(
         steps.append(step)
         shears.append(left.theta @ step)
         means.append(left.mean @ step)
-        lefts.append(left)
-        held.append(precision)
     by_law, by_theta, by_mean = (jnp.asarray(np.stack(x), chains.theta.dtype)[:, None] for x in (steps, shears, means))
     changes = dict(zip(weights, jnp.split(by_law, ends[:-1], axis=-1)))
     moved = moved_along(chains, changes, by_theta, by_mean if by_mean.size else None, posterior.population)
-    return moved, Progress(*np.array(found).T, lefts, held)
+    return moved, Progress(*np.array(found).T)
 
 
 def first_laws(keys: GroupKeys, chains: Chains, frames: Mapping[str, Frame]) -> Chains:

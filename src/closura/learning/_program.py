@@ -13,7 +13,7 @@ from ._setup import AXIS, Setup, State
 
 GROUPS, SAME, DRAWS = Spec(AXIS), Spec(), Spec(None, AXIS)
 # Which leaves of the state are split over devices by their group axis.
-STATE = State(GROUPS, GROUPS, GROUPS, law=SAME, surrogate=SAME, replay=GROUPS, ranges=SAME, scatter=GROUPS)  # type: ignore[arg-type]
+STATE = State(keys=GROUPS, chains=GROUPS, tuning=GROUPS, law=SAME, surrogate=SAME, replay=GROUPS, ranges=SAME)  # type: ignore[arg-type]
 
 
 class Program:

@@ -21,7 +21,6 @@ from ..data import Observations
 from ..equations import Equation, align
 from ..laws import SolverLaws
 from ..sampling import Chains, Posterior, per_group, split_keys
-from ..sampling._gauss_newton import PICKED
 from ._initialise import (
     blank_cache,
     device_count,
@@ -30,12 +29,11 @@ from ._initialise import (
     spread_of,
     table_range,
 )
-from ._kept import Kept
+from ._law_surrogate import LawSurrogate
 from ._newton import (
     MARGIN,
     ROUNDS,
     SURVEY,
-    Progress,
     first_laws,
     grid_of,
     newton_rate,
@@ -44,9 +42,8 @@ from ._newton import (
     restated,
     retabled,
 )
-from ._program import DRAWS, GROUPS, SAME, STATE, Program
-from ._refine import in_units_of_replay, looking_where, refine, spaced
-from ._scatter import scatter_about
+from ._program import DRAWS, SAME, STATE, Program
+from ._refine import spaced
 from ._schedule import learn_schedule, make_plan, sample_schedule, temperatures
 from ._settings import Settings, with_laws
 from ._setup import AXIS, Draws, Log, Setup, State
@@ -55,8 +52,6 @@ from .algorithm import learn, sample
 
 SETBACKS, SLOWER = 2, 0.3
 RESCUE_UNTIL = 0.9  # of learning; after that chains are on their own
-EXPENSIVE_PLACES = 2  # of a group, where a solution is expensive
-REFINEMENTS = 60  # rounds of `inner_steps` steps of a surrogate, between chunks of tuning
 EXPLODED = 1e6  # a loss, in squared units of the state, and against the first one
 
 
@@ -76,7 +71,7 @@ def _network_note(laws: str, settings: Settings) -> str:
     return f"law {laws} is a network here, without error bars of its own; {cure}"
 
 
-class Run(Kept):
+class Run(LawSurrogate):
     """A fit in progress. All that changes is in `state` and a few counters, which `closura.runs` can store and restore."""
 
     def __init__(self, problem: Equation, data: Observations, settings: Settings):
@@ -132,7 +127,9 @@ class Run(Kept):
 
     def advance(self) -> dict[str, np.ndarray]:
         """One chunk of the current phase; returns its log."""
-        return self._learn_chunk() if self.phase == "learn" else self._sample_chunk()
+        if self.phase != "learn":
+            return self._sample_chunk()
+        return self._solver_round() if self.trained_on_laws else self._learn_chunk()
 
     def _learn_chunk(self) -> dict[str, np.ndarray]:
         size = self.plan.learn_chunk
@@ -172,6 +169,7 @@ class Run(Kept):
     def _sample_chunk(self) -> dict[str, np.ndarray]:
         phase, size = self.phase, self.plan.sample_chunk
         if self.iteration == self.plan.learn:
+            self._begin_surrogate()
             self._tune(self.state.chains)
             self._disperse()
             self.state = self.spread(blank_cache(self.setup, self.state, sampling=True))
@@ -186,7 +184,7 @@ class Run(Kept):
             if self.finished and self.extended < self.settings.extend and not self.convergence().enough:
                 self.extended += not self._out_of_time
         elif self.phase == "tune":  # after the last chunk of tuning nothing changes any more
-            self._refine(draws)
+            self._refine(spaced(draws, self.settings.replay))
             # Draws of a whole chunk make a smoother preconditioner than one moment of the ensemble.
             self._tune(draws.pooled(self.state.chains))
         else:
@@ -205,49 +203,18 @@ class Run(Kept):
                 table = table_range(seen[name], MARGIN)
                 law = chains.law[name]
                 frames = frames | {name: restated(frames[name], law, spread_of(seen[name], 0.95), table)}
-            first = self._first._replace(keys=self.state.keys, ranges=frames)
-            first = looking_where(self.setup, first, self.state.surrogate, seen)
-            self.state = self.spread(self._with_first_laws(first))
+            self.state = self.spread(self._with_first_laws(self._first._replace(keys=self.state.keys, ranges=frames)))
             self.arrived = 0
         else:
             ranges = {name: table_range(seen[name]) for name in self.sampled}
             chains, frames = retabled(chains, frames, ranges, temperature == 1)
-            # By the solver: a surrogate that does not know a law yet would lead it astray.
-            posterior = _posterior_of(self.setup, self.views, self.state._replace(ranges=frames, replay=())).by_solver()
+            posterior = _posterior_of(self.setup, self.views, self.state._replace(ranges=frames, replay=()))
             rounds = (1 - SURVEY) * self.plan.learn / size
-            chains, told = newton_step(posterior, chains, temperature, newton_rate(part, rounds), self._places)
+            chains, told = newton_step(posterior, chains, temperature, newton_rate(part, rounds))
             same = all(frames[name] is self.state.ranges[name] for name in self.sampled)
             self.arrived = self.arrived + 1 if told.arrived and temperature == 1 and same else 0
-            self.state = self.spread(self._scattered(posterior, chains, told)._replace(ranges=frames))
+            self.state = self.spread(self.state._replace(chains=chains, ranges=frames))
         self._refresh()
-
-    def _scattered(self, posterior: Posterior, chains: Chains, told: Progress) -> State:
-        """The state with these chains, and a surrogate that is to be trained on laws about theirs."""
-        state = self.state._replace(chains=chains)
-        if not state.scatter:
-            return state
-        values = self.network.laws
-        scatter = scatter_about(posterior, chains, values, told.left, told.precision)
-        return in_units_of_replay(self.setup, state._replace(scatter=scatter))
-
-    @property
-    def _places(self) -> int:
-        """At how many chains of a group Newton's method asks for sensitivities."""
-        return EXPENSIVE_PLACES if self.problem.expensive else PICKED
-
-    def _refine(self, draws: Draws) -> None:
-        """Train a surrogate that sees laws on draws of a chunk of tuning."""
-        if not self.state.scatter:
-            return
-        if "refine" not in self._programs:
-            self._programs["refine"] = Program(refine, self.setup, self.mesh, (STATE, GROUPS, SAME), (STATE, SAME))
-        slots = self.state.replay.theta.shape[1]
-        left = (self.plan.learn + self.plan.tune - self.iteration) / self.plan.tune
-        rates = self.settings.surrogate_rate * left * np.linspace(1.0, 0.02, REFINEMENTS)
-        some = spaced(draws, slots)
-        self.state, error = self._programs["refine"](self.state, self.spread_groups(some), jnp.asarray(rates))
-        self.surrogate_errors.append(float(error))
-        self.stale = True
 
     @property
     def sampled(self) -> list[str]:
@@ -323,10 +290,6 @@ class Run(Kept):
             return jax.device_put(part, NamedSharding(self.mesh, spec))
 
         return jax.tree.map(put, STATE, state, is_leaf=lambda leaf: isinstance(leaf, PartitionSpec))
-
-    def spread_groups(self, tree: PyTree) -> PyTree:
-        """Arrays with groups in front, on the devices of these."""
-        return jax.tree.map(lambda a: jax.device_put(a, NamedSharding(self.mesh, GROUPS)), tree)
 
     def _rescue(self) -> None:
         if self.settings.blocks == "joint":

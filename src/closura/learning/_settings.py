@@ -250,9 +250,9 @@ PROFILES = {"curves": _CURVES, "fields": _FIELDS, "evolutions": _EVOLUTIONS}  # 
 # Where chains sample the law: Newton steps need few iterations, and every chain must find its place among laws.
 _SAMPLED: Values = {"chains": 32, "groups": 4, "iterations": 600, "chunk": 100, "tempering": 0.5}
 _SAMPLED |= {"tune": 400, "draws": 200, "thin": 5}
-# On a surrogate: laws are many more directions to know, and a Newton step asks the solver for sensitivities in all of them.
+# On a surrogate: what learns is Gauss-Newton steps, an iteration each; the surrogate is trained once, on many draws, and refined.
 _SAMPLED_ON: dict[str, Values] = {
-    "basis": {"groups": 2, "iterations": 300, "replay": 64, "gradient_chains": 4, "batch": 64, "inner_steps": 16}
+    "basis": {"groups": 2, "iterations": 80, "newton_every": 1, "replay": 128, "batch": 64, "inner_steps": 16}
 }
 
 # The runs of the paper (its appendix A), by problem; problems it does not have get those of its first.

@@ -29,8 +29,8 @@ class Trained(NamedTuple):
 
 
 class Replay(NamedTuple):
-    """Recent draws with, for a supervised surrogate, the solver's solutions there, and what it sees of laws that chains hold for
-    themselves; the oldest is replaced next."""
+    """Recent draws with, for a supervised surrogate, the solver's solutions there, and what it sees of laws that chains sample;
+    the oldest is replaced next."""
 
     theta: Float[Array, "group slot system parameter"]
     label: Array | None  # (group, slot, system, point, state), or None
@@ -48,7 +48,6 @@ class State(NamedTuple):
     surrogate: Trained  # without weights where chains see the solver itself
     replay: Replay | tuple[()]
     ranges: dict[str, PyTree]  # that the tables of the laws cover
-    scatter: PyTree = ()  # of laws about those of chains, where a surrogate is trained on them
 
     @property
     def learns(self) -> bool:
@@ -88,7 +87,6 @@ class Log(NamedTuple):
     step_size: Float[Array, " iteration"]
     nonfinite: Float[Array, " iteration"]
     surrogate_loss: Float[Array, " iteration"]
-    surrogate_error: Float[Array, " iteration"]
     second_stage: Float[Array, " iteration"]
 
 
@@ -240,10 +238,8 @@ def leap_in_turn(setup: Setup, state: State, posterior: Posterior, which: Array)
     return state._replace(keys=keys, chains=lax.switch(1 + which, choices, state.chains))
 
 
-def log_of(
-    posterior: Posterior, state: State, info: Info, loss: Array | float = jnp.nan, error: Array | float = jnp.nan
-) -> Log:
-    """Averages; the log densities over chains where they are finite. `loss` and `error` are the surrogate's."""
+def log_of(posterior: Posterior, state: State, info: Info, loss: Array | float = jnp.nan) -> Log:
+    """Averages; the log densities over chains where they are finite."""
     each = posterior.loglik(state.chains)
     joint = posterior.log_joint(state.chains, each)
     sound = jnp.isfinite(joint)
@@ -254,7 +250,6 @@ def log_of(
         jnp.mean(jnp.exp(state.log_steps)),
         jnp.mean(1.0 - info.finite),
         jnp.asarray(loss, float),
-        jnp.asarray(error, float),
         jnp.nanmean(info.second),
     )
 

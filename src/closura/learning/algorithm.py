@@ -14,7 +14,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Int
 
 from ..sampling import split_keys, sweep
-from ._hypergradients import missed, pick, train
+from ._hypergradients import pick, train
 from ._setup import Draws, Log, Schedule, Setup, State, improve, leap_in_turn, log_of, over_devices, reshape
 
 
@@ -32,16 +32,15 @@ def learn(setup: Setup, state: State, schedule: Schedule) -> tuple[State, Log]:
             setup.learning_kernels, key_sample, chains, state.tuning, posterior, now.adaptation
         )
         state = state._replace(keys=keys, chains=chains, tuning=tuning)
-        loss = error = jnp.asarray(jnp.nan)
+        loss = jnp.asarray(jnp.nan)
         if learns:
-            draws = pick(key_pick, setup, posterior, chains, state.scatter)
+            draws = pick(key_pick, setup, posterior, chains)
             surrogate, replay, gradient, loss = train(key_train, setup, state, laws, draws, now.surrogate_rate)
             # Fisher's identity: averaged over posterior draws this is the gradient of the marginal likelihood.
             gradient = over_devices(now.temperature, gradient)
-            error = missed(setup, state.surrogate, replay, draws.theta.shape[1])
             law = improve(state.law, pullback((gradient, -jnp.ones_like(log_prior)))[0], now.law_rate)
             state = state._replace(law=law, surrogate=surrogate, replay=replay)
-        return state, log_of(posterior, state, info, loss, error)
+        return state, log_of(posterior, state, info, loss)
 
     state, log = lax.scan(iteration, state, schedule)
     return state, over_devices(1.0, log)
