@@ -17,6 +17,7 @@ from ._trajectories import SurrogateError
 from ._undecided import Undecided, advice, in_words
 
 SURROGATE_LIMIT = 0.5
+JOINT_LIMIT = 1.0  # units of log likelihood
 READING_LIMIT = 0.2
 # With so many failed proposals every other complaint has this one cause.
 HOPELESS = 0.95
@@ -223,6 +224,12 @@ def _judge_surrogate(verdict: Verdict, settings: Settings, off: SurrogateError) 
         verdict.untrusted(
             f"The surrogate is off from the solver by {size} at posterior draws (should be below {SURROGATE_LIMIT}): raise "
             "--iterations, or inner_steps; sample with --delayed-acceptance, which corrects it by the solver; or use --forward solver."
+        )
+    elif off.joint is not None and not off.joint <= JOINT_LIMIT and not settings.corrected:
+        verdict.untrusted(
+            f"The surrogate is off from the solver by {off.overall:.3f} times the noise at posterior draws. One test moves the law in all "
+            f"systems at once, and over all observations that makes {off.joint:.1f} units of log likelihood (should be below {JOINT_LIMIT:g}): raise "
+            "inner_steps or replay; sample with --delayed-acceptance, which corrects it by the solver; or use --forward solver."
         )
     elif off.worst > SURROGATE_LIMIT and not settings.corrected:
         verdict.remarks.append(

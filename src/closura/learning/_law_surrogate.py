@@ -10,21 +10,21 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
-from ..sampling import Chains, per_group, split_keys
+from ..sampling import per_group, split_keys
 from ._initialise import spread_of, table_range
 from ._kept import Kept
 from ._newton import MARGIN, ROUNDS, reframed_to, restated, retabled
 from ._program import GROUPS, SAME, STATE, Program
-from ._refine import looking_where, refine
+from ._refine import looking_where, refine, spaced
 from ._schedule import FIRST_TEMPERATURE
-from ._setup import Log, State
-from ._solver_newton import ARRIVED, best_first, drawn, gauss_newton_round, quadratics
+from ._setup import Draws, Log
+from ._solver_newton import ARRIVED, NEARLY_ARRIVED, best_first, drawn, gauss_newton_round, quadratics
 
-TEMPERED = 8  # rounds, over which the likelihood comes in
+TEMPERED = 6  # rounds, over which the likelihood comes in
 LOOKED = 4  # rounds from one look at where solutions go to the next
 WIDER = 1.3  # than the quadratic approximation are the draws that a surrogate is first trained on
-FIRST_TRAINING, REFINEMENT = 150, 60  # rounds of `inner_steps` steps
-REFINED_AT = 0.3  # of the first rate
+FIRST_TRAINING, REFINEMENT = 600, 400  # rounds of `inner_steps` steps
+REFINED_AT = 0.5  # of the first rate
 
 
 class LawSurrogate(Kept):
@@ -52,7 +52,8 @@ class LawSurrogate(Kept):
         chains, told, length = gauss_newton_round(keys[1], posterior, kernels, tuning, chains, temperature)
         decrement = np.array([quadratic.decrement for quadratic in told])
         self.state = self.spread(self.state._replace(keys=keys[0], chains=chains))
-        there = temperature == 1 and bool(np.all((decrement < ARRIVED) | (length == 0)))
+        near = ARRIVED if self.arrived else NEARLY_ARRIVED
+        there = temperature == 1 and bool(np.all((decrement < near) | (length == 0)))
         late = self.arrived == 0 and 2 * (self.iteration + 1) >= self.plan.learn
         if there or late:
             self.arrived = ROUNDS if self.arrived else 1
@@ -63,7 +64,9 @@ class LawSurrogate(Kept):
             chains, frames = retabled(self.state.chains, self.state.ranges, ranges, temperature == 1)
             self.state = self.spread(self.state._replace(chains=chains, ranges=frames))
         entries = self._log("learn", _log_of(decrement, length), 1, np.array([temperature]))
-        self._end_learning(temperature)
+        if self.arrived >= ROUNDS and self.iteration < self.plan.learn:
+            self.plan, self.learned = self.plan._replace(learn=self.iteration), self.iteration
+        self._end_learning(temperature)  # by the clock
         return entries
 
     def _restate(self) -> None:
@@ -87,16 +90,17 @@ class LawSurrogate(Kept):
         draws = drawn(per_group(keys[1], 0), chains, told, self.settings.replay, WIDER)
         self._train(draws, self.settings.surrogate_rate, FIRST_TRAINING)
 
-    def _refine(self, draws: tuple[Array, PyTree]) -> None:
-        """Train the surrogate on draws of a chunk of tuning."""
+    def _refine(self, draws: Draws) -> None:
+        """Train the surrogate on draws of a chunk of tuning, beside half of those that it knows."""
         if self.trained_on_laws:
-            self._train(draws, REFINED_AT * self.settings.surrogate_rate, REFINEMENT)
+            self._train(spaced(draws, max(1, self.settings.replay // 2)), REFINED_AT * self.settings.surrogate_rate, REFINEMENT)
             self.stale = True
 
     def _train(self, draws: tuple[Array, PyTree], rate: float, rounds: int) -> None:
         name = f"refine {rounds}"
         if name not in self._programs:
             self._programs[name] = Program(refine, self.setup, self.mesh, (STATE, GROUPS, SAME), (STATE, SAME))
+        rounds *= self.settings.inner_steps
         rates = rate * (0.01 + 0.99 * 0.5 * (1 + np.cos(np.pi * np.arange(rounds) / rounds)))
         some = jax.tree.map(lambda a: jax.device_put(a, jax.sharding.NamedSharding(self.mesh, GROUPS)), draws)
         self.state, error = self._programs[name](self.state, some, jnp.asarray(rates, float))

@@ -16,19 +16,25 @@ from jaxtyping import Array, Float, PyTree
 from ..forward import solve_systems
 from ..laws import first_of, over_draws, prepare
 from ..sampling import split_keys
-from ._hypergradients import Bilevel
 from ._initialise import law_values_over, spread_of
-from ._setup import Draws, Replay, Setup, State, Trained
+from ._setup import AXIS, Draws, Replay, Setup, State, Trained, begin, improve
 
-VISITED = 0.998  # of the calls of a law lie between the ends of what a surrogate sees of it
+BATCH = 128  # draws in one step
+BEYOND = 0.02  # of the range in which laws are called, that a surrogate sees of them on either side of it
 
 
 def looking_where(setup: Setup, state: State, seen: Mapping[str, np.ndarray]) -> State:
     """The state with a surrogate that looks at laws where solutions go."""
     laws = first_of(state.chains.law, 2)
-    values = law_values_over(laws, state.ranges, {name: spread_of(seen[name], VISITED) for name in laws})
+    values = law_values_over(laws, state.ranges, {name: _ends(seen[name]) for name in laws})
     network = eqx.tree_at(lambda b: b.laws, setup.network_with(state.surrogate), values)
     return state._replace(surrogate=_with_network(state.surrogate, network))
+
+
+def _ends(inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """All calls lie between these: a law that differs where a single system goes must not look the same."""
+    low, high = spread_of(inputs, 1.0)
+    return low - BEYOND * (high - low), high + BEYOND * (high - low)
 
 
 def _with_network(surrogate: Trained, network: PyTree) -> Trained:
@@ -40,24 +46,64 @@ def refine(
     setup: Setup, state: State, draws: tuple[Array, PyTree], rates: Float[Array, " round"]
 ) -> tuple[State, Float[Array, ""]]:
     """The state with a surrogate that was trained on solutions at draws of parameters and laws, (group, slot, ...), at these
-    rates, `inner_steps` steps each; and how far it was from them before, in units of the noise."""
+    rates, so many steps; and how far it was from them before, in units of the noise."""
     keys, key_train = split_keys(state.keys, 2)
     laws, _ = setup.tabulate(state.law.weights, state.ranges)
     replay = _solved(setup, state, laws, draws)
-    error = missed(setup, state.surrogate, replay)
-    level = Bilevel(setup, state.surrogate, replay, laws, *(None,) * 4, key_train, rates)  # type: ignore[arg-type]
+    error = missed(setup, state.surrogate, _newest(replay, draws[0].shape[1]))
+    # Solved by all devices; what follows is the same on each of them.
+    (key, *_), every = lax.all_gather((jax.random.key_data(key_train), replay), AXIS, tiled=True)
+    network = _fitted(setup.network_with(state.surrogate), every)
+    trained = _regressed(network, every, jax.random.wrap_key_data(key), rates)
+    surrogate = _with_network(state.surrogate, trained)
+    return state._replace(keys=keys, surrogate=surrogate, replay=replay), lax.pmean(error, AXIS)
 
-    def some_steps(surrogate: Trained, now: tuple[Array, Array]) -> tuple[Trained, Array]:
-        number, rate = now
-        keys = jax.vmap(lambda key: jax.random.fold_in(key, number))(key_train)
-        return level._replace(surrogate=surrogate, keys=keys, rate=rate).train(laws, replay)
 
-    surrogate, _ = lax.scan(some_steps, _rescaled(setup, state.surrogate, replay), (jnp.arange(len(rates)), rates))
-    return state._replace(keys=keys, surrogate=surrogate, replay=replay), error
+def _flat(replay: Replay) -> tuple[Array, Array, Array, Array]:
+    """Parameters, system, solution and law of every draw of every system."""
+    system = jnp.broadcast_to(jnp.arange(replay.theta.shape[2]), replay.theta.shape[:3])
+    parts = replay.theta, system, replay.label, replay.law
+    theta, system, label, law = (a.reshape(-1, *a.shape[3:]) for a in parts)
+    return theta, system, label, law
+
+
+def _fitted(network: PyTree, replay: Replay) -> PyTree:
+    """The same function in units of these draws: laws as they vary, solutions by their principal components."""
+    law = replay.law
+    assert law is not None, "a surrogate that sees laws is trained on some"
+    network = network.measured_in(network.laws.over(law[:, :, 0].reshape(-1, law.shape[-1])))
+    theta, system, label, _ = _flat(replay)
+    return network.spanning(jax.vmap(network.frame.part)(theta, system, label))
+
+
+def _regressed(network: PyTree, replay: Replay, key: Array, rates: Float[Array, " step"]) -> PyTree:
+    """The network trained on the coefficients of these draws: the same loss as on whole solutions, without their points."""
+    theta, system, label, law = _flat(replay)
+    inputs = jax.vmap(network.inputs)(theta, system, law)
+    targets = network.targets(jax.vmap(network.frame.part)(theta, system, label))
+    weight = jnp.sum((network.frame.cutoff[:, None, None] * network.basis) ** 2, axis=(0, 1))
+    weight = weight / jnp.sum(weight)
+    learned = jax.tree.map(lambda _: False, network)
+    learned = eqx.tree_at(
+        lambda n: (n.network, n.linear), learned, (jax.tree.map(eqx.is_inexact_array, network.network), True)
+    )
+    weights, rest = eqx.partition(network, learned)
+
+    def loss(weights: PyTree, chosen: Array) -> Array:
+        said = jax.vmap(eqx.combine(weights, rest).coefficients)(inputs[chosen])
+        return jnp.mean(jnp.sum(weight * (said - targets[chosen]) ** 2, axis=-1))
+
+    def step(trained: Trained, now: tuple[Array, Array]) -> tuple[Trained, None]:
+        key, rate = now
+        chosen = jax.random.randint(key, (BATCH,), 0, len(inputs))
+        return improve(trained, jax.grad(loss)(trained.weights, chosen), rate), None
+
+    trained, _ = lax.scan(step, begin(weights), (jax.random.split(key, len(rates)), rates))
+    return eqx.combine(trained.weights, rest)
 
 
 def _solved(setup: Setup, state: State, laws: PyTree, draws: tuple[Array, PyTree]) -> Replay:
-    """The replay with these draws in it; where a solution is not finite, what was there."""
+    """The replay with these draws in the place of the oldest."""
     theta, own = draws[0], prepare(draws[1], state.ranges, 2)
     flat = jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), (theta, own))
     label = solve_systems(setup.exact.forward, flat[0], *over_draws(laws, flat[1]))
@@ -68,10 +114,15 @@ def _solved(setup: Setup, state: State, laws: PyTree, draws: tuple[Array, PyTree
     # A draw that cannot be solved is replaced by the next one of its group and system that can.
     source = _next_fine(fine)
 
-    def put(new: Array) -> Array:
-        return jnp.take_along_axis(new, source.reshape(source.shape + (1,) * (new.ndim - 3)), axis=1)
+    replay, count = state.replay, theta.shape[1]
+    place = (replay.next[:, None] + jnp.arange(count)) % replay.theta.shape[1]
 
-    return state.replay._replace(theta=put(theta), label=put(label), law=put(law))
+    def put(old: Array, new: Array) -> Array:
+        found = jnp.take_along_axis(new, source.reshape(source.shape + (1,) * (new.ndim - 3)), axis=1)
+        return old.at[jnp.arange(len(place))[:, None], place].set(found)
+
+    kept = jax.tree.map(put, (replay.theta, replay.label, replay.law), (theta, label, law))
+    return Replay(kept[0], kept[1], (replay.next + count) % replay.theta.shape[1], kept[2])
 
 
 def _next_fine(fine: Array) -> Array:
@@ -83,12 +134,12 @@ def _next_fine(fine: Array) -> Array:
     return jnp.argmin(away, axis=2)
 
 
-def _rescaled(setup: Setup, surrogate: Trained, replay: Replay) -> Trained:
-    """The same surrogate, which measures laws by how they vary over these draws."""
-    network, law = setup.network_with(surrogate), replay.law
-    assert law is not None, "a surrogate that sees laws is trained on some"
-    values = network.laws.over(law[:, :, 0].reshape(-1, law.shape[-1]))
-    return _with_network(surrogate, network.measured_in(values))
+def _newest(replay: Replay, count: int) -> Replay:
+    """So many draws of every group, that came last."""
+    last = (replay.next[:, None] - 1 - jnp.arange(count)) % replay.theta.shape[1]
+    pick = jax.vmap(lambda group, at: group[at])
+    theta, label, law = jax.tree.map(lambda a: pick(a, last), (replay.theta, replay.label, replay.law))
+    return Replay(theta, label, replay.next, law)
 
 
 def missed(setup: Setup, surrogate: Trained, replay: Replay) -> Float[Array, ""]:

@@ -43,7 +43,6 @@ from ._newton import (
     retabled,
 )
 from ._program import DRAWS, SAME, STATE, Program
-from ._refine import spaced
 from ._schedule import learn_schedule, make_plan, sample_schedule, temperatures
 from ._settings import Settings, with_laws
 from ._setup import AXIS, Draws, Log, Setup, State
@@ -184,7 +183,7 @@ class Run(LawSurrogate):
             if self.finished and self.extended < self.settings.extend and not self.convergence().enough:
                 self.extended += not self._out_of_time
         elif self.phase == "tune":  # after the last chunk of tuning nothing changes any more
-            self._refine(spaced(draws, self.settings.replay))
+            self._refine(draws)
             # Draws of a whole chunk make a smoother preconditioner than one moment of the ensemble.
             self._tune(draws.pooled(self.state.chains))
         else:

@@ -252,7 +252,8 @@ _SAMPLED: Values = {"chains": 32, "groups": 4, "iterations": 600, "chunk": 100, 
 _SAMPLED |= {"tune": 400, "draws": 200, "thin": 5}
 # On a surrogate: what learns is Gauss-Newton steps, an iteration each; the surrogate is trained once, on many draws, and refined.
 _SAMPLED_ON: dict[str, Values] = {
-    "basis": {"groups": 2, "iterations": 80, "newton_every": 1, "replay": 128, "batch": 64, "inner_steps": 16}
+    "basis": {"groups": 2, "iterations": 80, "newton_every": 1, "replay": 128, "inner_steps": 16, "surrogate_rate": 1e-2}
+    | {"thin": 10, "extend": 10}
 }
 
 # The runs of the paper (its appendix A), by problem; problems it does not have get those of its first.

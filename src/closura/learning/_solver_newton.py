@@ -25,7 +25,9 @@ from ..sampling._law_move import moved_along
 
 LENGTHS = 1.0, 0.5, 0.2, 0.05, 0.0
 GIBBS = 3  # draws of the population in a round
-ARRIVED = 0.5  # the Newton decrement at which a mode is found: less than a posterior standard deviation away
+# The Newton decrement at which a mode is found, less than a posterior standard deviation away, and at which it is near enough to
+# tell where solutions go.
+ARRIVED, NEARLY_ARRIVED = 1.0, 5.0
 
 
 class Quadratic(NamedTuple):

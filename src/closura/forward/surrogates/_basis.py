@@ -17,6 +17,7 @@ from ._frame import Frame, Kind, supervised
 from ._law_values import LawValues
 
 
+LEAST = 1e-5  # of the largest standard deviation, that of the least of a basis
 LawVector = Float[Array, " value"]  # of all laws, as `LawValues` has them
 
 
@@ -83,23 +84,62 @@ class Basis(eqx.Module):
 
         return eqx.tree_at(parts, self, (*changed.values(), laws))
 
-    def _coefficients(self, theta: Theta, system: System, law: LawVector | None) -> Float[Array, " rank"]:
+    def inputs(self, theta: Theta, system: System, law: LawVector | None = None) -> Float[Array, " input"]:
+        """What the network sees of parameters, known inputs and laws."""
         inputs = self.frame.inputs(theta, system)
-        if self.laws is None or self.linear is None:
-            return self.network(inputs)
+        if self.laws is None:
+            return inputs
         # Of a network that is asked about no law in particular, the one that draws are about.
         seen = jnp.zeros_like(self.laws.center) if law is None else self.laws.standard(law)
-        both = jnp.concatenate([inputs, seen])
-        return self.network(both) + self.linear @ both
+        return jnp.concatenate([inputs, seen])
+
+    def coefficients(self, inputs: Float[Array, " input"]) -> Float[Array, " rank"]:
+        """Of the basis."""
+        return self.network(inputs) if self.linear is None else self.network(inputs) + self.linear @ inputs
+
+    def spanning(self, parts: Float[Array, "draw point state"]) -> "Basis":
+        """The same function, as nearly as can be, on the principal components of solutions: `parts` is what they have beside
+        what is known of them (`Frame.part`). Coefficients of these draws have variance one."""
+        assert self.linear is not None, "only a network that sees laws is fitted in this way"
+        draws = parts.reshape(len(parts), -1)
+        center = jnp.mean(draws, axis=0)
+        size, direction = _principal(draws - center, self.basis.shape[-1])
+        modes = size[:, None] * direction
+        factor = jnp.broadcast_to(self.frame.cutoff[:, None], self.center.shape).ravel()
+        # What coefficients were, in the new ones.
+        turn = (direction @ (factor[:, None] * self.basis.reshape(-1, len(size)))) / size[:, None]
+        shift = (direction @ (factor * self.center.ravel() - center)) / size
+        last, shape = self.network.layers[-1], self.center.shape
+        over = jnp.where(factor > 0, 1 / jnp.where(factor > 0, factor, 1.0), 0.0)
+        made = (
+            turn @ last.weight,
+            turn @ last.bias + shift,
+            turn @ self.linear,
+            (over * modes).T.reshape(*shape, len(size)),
+            (over * center).reshape(shape),
+        )
+
+        def parts_of(b: Basis) -> tuple[object, ...]:
+            end = b.network.layers[-1]
+            return end.weight, end.bias, b.linear, b.basis, b.center
+
+        return eqx.tree_at(parts_of, self, made)
+
+    def targets(self, parts: Float[Array, "draw point state"]) -> Float[Array, "draw rank"]:
+        """The coefficients that come nearest to solutions, on a basis that spans them."""
+        factor = self.frame.cutoff[:, None]
+        modes = (factor[..., None] * self.basis).reshape(-1, self.basis.shape[-1])
+        away = parts.reshape(len(parts), -1) - (factor * self.center).ravel()
+        return away @ modes / jnp.sum(modes**2, axis=0)
 
     def states(self, theta: Theta, system: System, law: LawVector | None = None) -> States:
-        weights = self._coefficients(theta, system, law)
+        weights = self.coefficients(self.inputs(theta, system, law))
         return self.frame.whole(theta, system, self.basis @ weights + self.center)
 
     def at(
         self, theta: Theta, where: ObservationIndex, system: System, law: LawVector | None = None
     ) -> Predictions:
-        frame, weights = self.frame, self._coefficients(theta, system, law)
+        frame, weights = self.frame, self.coefficients(self.inputs(theta, system, law))
         # Rows of the basis at the observed points: the same for every chain, so they are put together once.
         factor = lax.stop_gradient(frame.cutoff)[:, None] * frame.scale()
         basis, center, operator = (factor[..., None] * self.basis), factor * self.center, frame.problem.operator
@@ -139,6 +179,20 @@ def _smooth_basis(problem: Equation, states: int, rank: int, key: PRNGKeyArray) 
     waves = np.stack([np.prod(np.cos(np.array(j) * phase), axis=1) for j in found], axis=-1) / np.sqrt(rank)
     signs = jr.normal(key, (states, rank))
     return jnp.asarray(waves, float)[:, None, :] * signs
+
+
+def _principal(draws: Float[Array, "draw number"], rank: int) -> tuple[Float[Array, " rank"], Float[Array, "rank number"]]:
+    """Standard deviations and directions (orthonormal) of the principal components, by a few steps of subspace iteration."""
+    start = jr.normal(jr.key(0), (draws.shape[1], rank))
+
+    def once(_: int, space: Array) -> Array:
+        return jnp.linalg.qr(draws.T @ (draws @ space))[0]
+
+    space = lax.fori_loop(0, 4, once, jnp.linalg.qr(start)[0])
+    square, turn = jnp.linalg.eigh((draws @ space).T @ (draws @ space) / len(draws))
+    # Where there are fewer directions than asked for, the rest stays finite.
+    size = jnp.sqrt(jnp.maximum(square, LEAST**2 * square[-1]) + 1e-30)
+    return size, (space @ turn).T
 
 
 BASIS = Kind(Basis, supervised, "solution", sees_laws=True)

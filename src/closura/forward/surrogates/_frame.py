@@ -63,6 +63,10 @@ class Frame(Fixed):
         center = lax.stop_gradient(self.units).state_center
         return known if center is None else known + center[rows]
 
+    def part(self, theta: Theta, system: System, states: States) -> States:
+        """What a solution has beside what is known of it, in units of the states: cutoff x what a network says."""
+        return (states - self.lift(theta, system)) / self.scale()
+
     def whole(
         self, theta: Theta, system: System, part: Float[Array, "row state"], rows: Rows = slice(None)
     ) -> Float[Array, "row state"]:
