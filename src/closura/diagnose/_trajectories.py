@@ -62,6 +62,7 @@ class SurrogateError(NamedTuple):
     worst: float
     system: str
     joint: float | None = None
+    unsolved: float = 0.0  # share of draws at which the solver has no solution; they are left out of the others
 
 
 class SpotCheck(NamedTuple):
@@ -130,16 +131,17 @@ def spot_check(run: Run, paths: Trajectories, truth: Truth | None) -> SpotCheck:
         return SpotCheck(figures)
     draws, (laws, axes), network = jnp.asarray(paths.draws), run.views_at(paths.chosen), run.network
     said, solution = (np.asarray(predicted(t, draws, laws, axes, network), float) for t in (seen, exact))
-    square = np.mean(exact.noise.apart(said, solution, run.sigma()) ** 2, axis=0)
+    solved = np.all(np.isfinite(solution), axis=2, keepdims=True)
+    square = np.mean(exact.noise.apart(said, np.where(solved, solution, said), run.sigma()) ** 2, axis=0)
     each = np.sqrt(np.sum(np.where(mask, square, 0.0), axis=1) / np.maximum(1, mask.sum(axis=1)))
     worst = int(np.argmax(each))
     overall = float(np.sqrt(square[mask].mean()))
     # Where chains sample laws one test is for all systems at once, and errors add.
     joint = overall * float(np.sqrt(mask.sum())) if axes else None
-    error = SurrogateError(overall, float(each[worst]), run.data.systems[worst], joint)
+    error = SurrogateError(overall, float(each[worst]), run.data.systems[worst], joint, float(np.mean(~solved)))
     said = np.asarray(on_grid(seen.forward, draws, *_asked(network, laws, axes)), float)
     figures |= {"surrogate_error": error.overall, "surrogate_error_worst": error.worst}
-    figures["surrogate_fit_mse"] = float(np.mean((said - paths.fit) ** 2))
+    figures["surrogate_fit_mse"] = float(np.nanmean((said - paths.fit) ** 2))
     laws = run.views
     if truth is not None and paths.truth is not None:
         true_theta = jnp.asarray(truth.theta, float)[None]

@@ -215,6 +215,11 @@ def _judge_surrogate(verdict: Verdict, settings: Settings, off: SurrogateError) 
     learned from its draws."""
     size = f"{off.overall:.2f} times the noise" if np.isfinite(off.overall) else "beyond all numbers"
     exceeds = not off.overall <= SURROGATE_LIMIT
+    if off.unsolved > FAILED_SAID and not settings.corrected:
+        verdict.untrusted(
+            f"At {off.unsolved:.1%} of posterior draws the solver has no solution, and the surrogate says one: {MAKE_SOLVABLE}, or sample with "
+            "--delayed-acceptance."
+        )
     if exceeds and settings.corrected:
         verdict.remarks.append(
             f"The surrogate is off by {size}; the kept draws are corrected by the solver, but the law was learned from draws of "

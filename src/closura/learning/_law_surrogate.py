@@ -17,13 +17,13 @@ from ._newton import MARGIN, ROUNDS, reframed_to, restated, retabled
 from ._program import GROUPS, SAME, STATE, Program
 from ._refine import looking_where, refine, spaced
 from ._schedule import FIRST_TEMPERATURE
-from ._setup import Draws, Log
+from ._setup import Draws, Log, State
 from ._solver_newton import ARRIVED, NEARLY_ARRIVED, best_first, drawn, gauss_newton_round, quadratics
 
 TEMPERED = 6  # rounds, over which the likelihood comes in
 LOOKED = 4  # rounds from one look at where solutions go to the next
 WIDER = 1.3  # than the quadratic approximation are the draws that a surrogate is first trained on
-FIRST_TRAINING, REFINEMENT = 600, 400  # rounds of `inner_steps` steps
+TRAINING = 400  # rounds of `inner_steps` steps
 REFINED_AT = 0.5  # of the first rate
 
 
@@ -32,6 +32,7 @@ class LawSurrogate(Kept):
 
     arrived: int
     surrogate_errors: list[float]
+    _first: State
     stale: bool
     iteration: int
 
@@ -85,25 +86,33 @@ class LawSurrogate(Kept):
             return
         keys, chains = split_keys(self.state.keys, 2), self.state.chains
         told = quadratics(self.posterior.by_solver(), chains, 1.0)
-        state = looking_where(self.setup, self.state._replace(keys=keys[0]), self.visited())
-        self.state = self.spread(state)
-        draws = drawn(per_group(keys[1], 0), chains, told, self.settings.replay, WIDER)
-        self._train(draws, self.settings.surrogate_rate, FIRST_TRAINING)
+        state = self.state._replace(keys=keys[0])
+        self.state = self.spread(looking_where(self.setup, state, self._first, self.visited()))
+        for half in range(2):
+            draws = drawn(per_group(keys[1], half), chains, told, self._some, WIDER)
+            self._train(draws, self.settings.surrogate_rate)
 
     def _refine(self, draws: Draws) -> None:
         """Train the surrogate on draws of a chunk of tuning, beside half of those that it knows."""
         if self.trained_on_laws:
-            self._train(spaced(draws, max(1, self.settings.replay // 2)), REFINED_AT * self.settings.surrogate_rate, REFINEMENT)
+            self._train(spaced(draws, self._some), REFINED_AT * self.settings.surrogate_rate)
             self.stale = True
 
-    def _train(self, draws: tuple[Array, PyTree], rate: float, rounds: int) -> None:
-        name = f"refine {rounds}"
-        if name not in self._programs:
-            self._programs[name] = Program(refine, self.setup, self.mesh, (STATE, GROUPS, SAME), (STATE, SAME))
-        rounds *= self.settings.inner_steps
-        rates = rate * (0.01 + 0.99 * 0.5 * (1 + np.cos(np.pi * np.arange(rounds) / rounds)))
+    @property
+    def _some(self) -> int:
+        """Draws of a group that are solved at once, to train a surrogate on: half of the replay."""
+        return max(1, self.settings.replay // 2)
+
+    def _train(self, draws: tuple[Array, PyTree], rate: float) -> None:
+        if "refine" not in self._programs:
+            self._programs["refine"] = Program(refine, self.setup, self.mesh, (STATE, GROUPS, SAME), (STATE, SAME))
+        steps = TRAINING * self.settings.inner_steps
+        rates = rate * (0.01 + 0.99 * 0.5 * (1 + np.cos(np.pi * np.arange(steps) / steps)))
         some = jax.tree.map(lambda a: jax.device_put(a, jax.sharding.NamedSharding(self.mesh, GROUPS)), draws)
-        self.state, error = self._programs[name](self.state, some, jnp.asarray(rates, float))
+        # What it does not look at changes its form between learning and sampling.
+        whole = self.state
+        told, error = self._programs["refine"](whole._replace(chains=(), tuning={}), some, jnp.asarray(rates, float))
+        self.state = told._replace(chains=whole.chains, tuning=whole.tuning)
         self.surrogate_errors.append(float(error))
 
     @property

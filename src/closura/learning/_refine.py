@@ -16,19 +16,22 @@ from jaxtyping import Array, Float, PyTree
 from ..forward import solve_systems
 from ..laws import first_of, over_draws, prepare
 from ..sampling import split_keys
-from ._initialise import law_values_over, spread_of
+from ._initialise import law_values_over, spread_of, views_of
 from ._setup import AXIS, Draws, Replay, Setup, State, Trained, begin, improve
 
 BATCH = 128  # draws in one step
 BEYOND = 0.02  # of the range in which laws are called, that a surrogate sees of them on either side of it
 
 
-def looking_where(setup: Setup, state: State, seen: Mapping[str, np.ndarray]) -> State:
-    """The state with a surrogate that looks at laws where solutions go."""
+def looking_where(setup: Setup, state: State, first: State, seen: Mapping[str, np.ndarray]) -> State:
+    """The state with a surrogate that looks at laws where solutions go; `first` is where the draws come from that it has."""
     laws = first_of(state.chains.law, 2)
     values = law_values_over(laws, state.ranges, {name: _ends(seen[name]) for name in laws})
     network = eqx.tree_at(lambda b: b.laws, setup.network_with(state.surrogate), values)
-    return state._replace(surrogate=_with_network(state.surrogate, network))
+    assert values is not None, "a surrogate that sees laws sees some"
+    before = values.of(views_of(first_of(first.chains.law, 2), first.ranges))
+    replay = state.replay._replace(law=jnp.broadcast_to(before, state.replay.law.shape))
+    return state._replace(surrogate=_with_network(state.surrogate, network), replay=replay)
 
 
 def _ends(inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
