@@ -19,6 +19,7 @@ from ..learning import Run
 
 BAND_NUMBERS = 2_000_000
 DRAWS = (32, 100)  # at least and at most
+SELDOM = 0.1  # of draws: in one of them a single system may fail
 SCORED = 5_000  # inputs of a law
 INTERVAL, BULK = (0.025, 0.975), (0.01, 0.99)
 SCORES: tuple[str, ...] = ("theta_mse", "coverage_2sd", "coverage_95", "population_coverage_95")
@@ -92,6 +93,17 @@ def on_grid(
     return jax.vmap(of_systems, (0, 0, None))(theta, states, jnp.arange(theta.shape[1]))
 
 
+def solved_draws(found: np.ndarray) -> np.ndarray:
+    """Predictions (draw, ...) with a draw that has none replaced by one before it that has. Chains on a surrogate may come to
+    where the solver fails; where that is more than seldom nothing is replaced, so that it is noticed."""
+    fine = np.isfinite(found).reshape(len(found), -1).all(axis=1)
+    if fine.all() or np.mean(~fine) > SELDOM:
+        return found
+    number = np.where(fine, np.arange(len(found)), -1)
+    before = np.maximum.accumulate(number)
+    return found[np.where(before < 0, int(np.argmax(fine)), before)]
+
+
 def trajectories(run: Run, truth: Truth | None = None) -> Trajectories:
     """At 32 to 100 draws, spread evenly."""
     forward, problem, theta = run.setup.exact.forward, run.problem, run.theta()
@@ -99,7 +111,7 @@ def trajectories(run: Run, truth: Truth | None = None) -> Trajectories:
     each = theta.shape[2] * len(problem.points) * len(problem.observed)
     wanted = int(np.clip(BAND_NUMBERS // each, *DRAWS))
     some = np.linspace(0, len(flat) - 1, min(wanted, len(flat))).astype(int)
-    fit = np.asarray(on_grid(forward, jnp.asarray(flat[some]), *run.views_at(some)))
+    fit = solved_draws(np.asarray(on_grid(forward, jnp.asarray(flat[some]), *run.views_at(some))))
     true_laws = {} if truth is None else truth.laws or {}
     if truth is None or not problem.closures.keys() <= true_laws.keys():
         return Trajectories(flat[some], fit, None, {}, some)

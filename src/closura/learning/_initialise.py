@@ -102,7 +102,7 @@ def first_surrogate(
         return network, ()
     begun = jnp.zeros(settings.groups, int)
     if values is None:
-        return network, Replay(*kept, begun)
+        return network, Replay(kept[0], kept[1], begun)
     # These tell units; before it is trained all of them are replaced.
     slots = np.arange(settings.replay) % first.shape[1]
     theta, label = jax.tree.map(lambda a: a[:, slots], kept)

@@ -13,7 +13,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, PyTree
 
-from ..forward import solve_systems
+from ..forward import Surrogate, solve_systems
 from ..laws import first_of, over_draws, prepare
 from ..sampling import split_keys
 from ._initialise import law_values_over, spread_of, views_of
@@ -30,8 +30,10 @@ def looking_where(setup: Setup, state: State, first: State, seen: Mapping[str, n
     network = eqx.tree_at(lambda b: b.laws, setup.network_with(state.surrogate), values)
     assert values is not None, "a surrogate that sees laws sees some"
     before = values.of(views_of(first_of(first.chains.law, 2), first.ranges))
-    replay = state.replay._replace(law=jnp.broadcast_to(before, state.replay.law.shape))
-    return state._replace(surrogate=_with_network(state.surrogate, network), replay=replay)
+    kept = state.replay
+    assert isinstance(kept, Replay), "a surrogate has one"
+    kept = kept._replace(law=jnp.broadcast_to(before, (*kept.theta.shape[:3], len(before))))
+    return state._replace(surrogate=_with_network(state.surrogate, network), replay=kept)
 
 
 def _ends(inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -65,7 +67,7 @@ def refine(
 def _flat(replay: Replay) -> tuple[Array, Array, Array, Array]:
     """Parameters, system, solution and law of every draw of every system."""
     system = jnp.broadcast_to(jnp.arange(replay.theta.shape[2]), replay.theta.shape[:3])
-    parts = replay.theta, system, replay.label, replay.law
+    parts: PyTree = (replay.theta, system, replay.label, replay.law)
     theta, system, label, law = (a.reshape(-1, *a.shape[3:]) for a in parts)
     return theta, system, label, law
 
@@ -118,6 +120,7 @@ def _solved(setup: Setup, state: State, laws: PyTree, draws: tuple[Array, PyTree
     source = _next_fine(fine)
 
     replay, count = state.replay, theta.shape[1]
+    assert isinstance(replay, Replay), "a surrogate has one"
     place = (replay.next[:, None] + jnp.arange(count)) % replay.theta.shape[1]
 
     def put(old: Array, new: Array) -> Array:
@@ -149,11 +152,13 @@ def missed(setup: Setup, surrogate: Trained, replay: Replay) -> Float[Array, ""]
     """Root mean square distance of a surrogate from the solutions in the replay, at observed points and in units of the noise;
     asked of draws that it was not trained on it is honest."""
     seen, network = setup.likelihood, setup.network_with(surrogate)
+    assert isinstance(seen.forward, Surrogate), "nothing else is trained"
+    read = seen.forward.read
 
     def one_system(theta: Array, label: Array, law: Array, where: PyTree, system: Array) -> tuple[Array, Array]:
-        return network.given(law).at(theta, where, system), seen.forward.read(theta, label, where, system)
+        return network.given(law).at(theta, where, system), read(theta, label, where, system)
 
-    def of_chain(theta: Array, label: Array, law: Array) -> Array:
+    def of_chain(theta: Array, label: PyTree, law: PyTree) -> Array:
         said, solved = jax.vmap(one_system)(theta, label, law, seen.where, seen.system)
         weight = seen.noise.weight(seen.measured.value, solved, seen.measured.scale)
         return jnp.sum(jnp.where(seen.measured.mask, weight * (said - solved) ** 2, 0.0))

@@ -251,10 +251,9 @@ PROFILES = {"curves": _CURVES, "fields": _FIELDS, "evolutions": _EVOLUTIONS}  # 
 _SAMPLED: Values = {"chains": 32, "groups": 4, "iterations": 600, "chunk": 100, "tempering": 0.5}
 _SAMPLED |= {"tune": 400, "draws": 200, "thin": 5}
 # On a surrogate: what learns is Gauss-Newton steps, an iteration each; the surrogate is trained once, on many draws, and refined.
-_SAMPLED_ON: dict[str, Values] = {
-    "basis": {"groups": 2, "iterations": 80, "newton_every": 1, "replay": 128, "inner_steps": 16, "surrogate_rate": 1e-2}
-    | {"thin": 10, "extend": 10}
-}
+_ON_BASIS: Values = {"groups": 2, "iterations": 80, "newton_every": 1, "thin": 10, "extend": 10}
+_ON_BASIS |= {"replay": 128, "inner_steps": 16, "surrogate_rate": 1e-2}
+_SAMPLED_ON = {"basis": _ON_BASIS}
 
 # The runs of the paper (its appendix A), by problem; problems it does not have get those of its first.
 _PAPER: Values = {"groups": 1, "blocks": "joint", "covariance": "self", "hypergradient": "unrolled"}
@@ -338,9 +337,7 @@ def with_laws(problem: Equation, settings: Settings) -> Equation:
         raise SettingsError(
             f"{why} knows laws as networks only; use forward='solver' to sample them, or law_kind='network'"
         )
-    networks = settings.networks or (
-        settings.law_kind is None and (problem.expensive or settings.forward != "solver")
-    )
+    networks = settings.networks or (settings.law_kind is None and (problem.expensive or settings.forward != "solver"))
     if settings.law_kind is None and not networks:
         return problem
     laws = {n: spec.as_network() if networks else spec.as_sampled() for n, spec in problem.closures.items()}

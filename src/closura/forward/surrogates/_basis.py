@@ -16,7 +16,6 @@ from ...parameters import System, Theta
 from ._frame import Frame, Kind, supervised
 from ._law_values import LawValues
 
-
 LEAST = 1e-5  # of the largest standard deviation, that of the least of a basis
 LawVector = Float[Array, " value"]  # of all laws, as `LawValues` has them
 
@@ -65,12 +64,15 @@ class Basis(eqx.Module):
 
     def measured_in(self, laws: LawValues) -> "Basis":
         """The same function, of values of laws in other units."""
-        assert self.laws is not None and self.linear is not None, "a network that sees no laws has no units of them"
+        assert self.laws is not None, "a network that sees no laws has no units of them"
+        assert self.linear is not None
         old = self.laws
         seen = slice(self.linear.shape[1] - len(old.center), None)
         turn = jnp.linalg.solve(laws.whiten.T, old.whiten.T).T  # from the new units to the old ones
         shift = old.whiten @ (laws.center - old.center)
         first, last = self.network.layers[0], self.network.layers[-1]
+        assert first.bias is not None
+        assert last.bias is not None
         changed = {
             "weight": first.weight.at[:, seen].set(first.weight[:, seen] @ turn),
             "bias": first.bias + first.weight[:, seen] @ shift,
@@ -110,6 +112,7 @@ class Basis(eqx.Module):
         turn = (direction @ (factor[:, None] * self.basis.reshape(-1, len(size)))) / size[:, None]
         shift = (direction @ (factor * self.center.ravel() - center)) / size
         last, shape = self.network.layers[-1], self.center.shape
+        assert last.bias is not None
         over = jnp.where(factor > 0, 1 / jnp.where(factor > 0, factor, 1.0), 0.0)
         made = (
             turn @ last.weight,
@@ -136,9 +139,7 @@ class Basis(eqx.Module):
         weights = self.coefficients(self.inputs(theta, system, law))
         return self.frame.whole(theta, system, self.basis @ weights + self.center)
 
-    def at(
-        self, theta: Theta, where: ObservationIndex, system: System, law: LawVector | None = None
-    ) -> Predictions:
+    def at(self, theta: Theta, where: ObservationIndex, system: System, law: LawVector | None = None) -> Predictions:
         frame, weights = self.frame, self.coefficients(self.inputs(theta, system, law))
         # Rows of the basis at the observed points: the same for every chain, so they are put together once.
         factor = lax.stop_gradient(frame.cutoff)[:, None] * frame.scale()
@@ -181,7 +182,9 @@ def _smooth_basis(problem: Equation, states: int, rank: int, key: PRNGKeyArray) 
     return jnp.asarray(waves, float)[:, None, :] * signs
 
 
-def _principal(draws: Float[Array, "draw number"], rank: int) -> tuple[Float[Array, " rank"], Float[Array, "rank number"]]:
+def _principal(
+    draws: Float[Array, "draw number"], rank: int
+) -> tuple[Float[Array, " rank"], Float[Array, "rank number"]]:
     """Standard deviations and directions (orthonormal) of the principal components, by a few steps of subspace iteration."""
     start = jr.normal(jr.key(0), (draws.shape[1], rank))
 

@@ -99,6 +99,19 @@ class Network(Protocol):
     def at(self, theta: Array, where: ObservationIndex, system: System) -> Array: ...
 
 
+@runtime_checkable
+class SeesLaws(Protocol):
+    """What a network has beside that, which answers for every law that chains sample."""
+
+    def given(self, values: Float[Array, " value"]) -> Network:
+        """The network, asked about laws with these values at the inputs where it looks."""
+        ...
+
+    def seeing(self, laws: SolverLaws) -> Network:
+        """The network, asked about these laws."""
+        ...
+
+
 def trainable(network: Network | None) -> PyTree[bool]:
     """Which leaves are trained: all that are not in `Fixed` parts."""
     return jax.tree.map(
@@ -116,8 +129,8 @@ class Kind:
     - `condition(solver, network, laws, draw)`: (condition, state), zero for a perfect network.
     - `needs`: what of an equation that takes: "solution", which then is the label of a draw, or "residual".
     - `refuses(problem)`: why it cannot be had for a problem, in words that follow its name; "" where it can.
-    - `sees_laws`: a network is made as network(frame, key, values, **sizes), has `laws`, `given`, `seeing` and `measured_in` (see
-      `Basis`), and answers for every law; by default it knows the one it is trained with.
+    - `sees_laws`: a network is made as network(frame, key, values, **sizes) and answers for every law (see `SeesLaws`, `Basis`); by
+      default it knows the one it is trained with.
     """
 
     network: Callable[..., Network]

@@ -43,8 +43,7 @@ class LawValues(eqx.Module):
         # Draws that are all the same tell nothing of units.
         vary = size[-1] > TINY * jnp.mean(draws**2)
         center, whiten = (
-            jnp.where(vary, new, old)
-            for new, old in ((jnp.mean(draws, axis=0), self.center), (whiten, self.whiten))
+            jnp.where(vary, new, old) for new, old in ((jnp.mean(draws, axis=0), self.center), (whiten, self.whiten))
         )
         return LawValues(self.inputs, center, whiten)
 

@@ -17,7 +17,7 @@ from ...population import Population
 from .._blocks import solve_systems
 from ._basis import BASIS
 from ._fno import PHYSICS, SUPERVISED
-from ._frame import Draw, Frame, Kind, Network, Units
+from ._frame import Draw, Frame, Kind, Network, SeesLaws, Units
 from ._law_values import LawValues
 from ._pinn import PINN
 
@@ -71,7 +71,9 @@ class Surrogate(ForwardModel):
 
     def residual(self, network: Network, laws: SolverLaws, draw: Draw) -> Float[Array, " condition"]:
         """In units of the states."""
-        network = network if draw.law is None else network.given(draw.law)
+        if draw.law is not None:
+            assert isinstance(network, SeesLaws), "another one is trained without"
+            network = network.given(draw.law)
         return jnp.ravel(self.kind.condition(self.solver, network, laws, draw) / network.frame.units.state_scale)
 
     def predict(self, theta: Theta, context: Network, where: ObservationIndex, system: System) -> Predictions:
@@ -94,7 +96,10 @@ class Surrogate(ForwardModel):
 
     def with_own_laws(self, context: Network, laws: SolverLaws) -> Network:
         """The network, asked about the laws of a chain."""
-        return context.seeing(laws) if laws else context
+        if not laws:
+            return context
+        assert isinstance(context, SeesLaws), "laws of chains are refused for others"
+        return context.seeing(laws)
 
     def read(self, theta: Theta, states: States, where: ObservationIndex, system: System) -> Predictions:
         """Observed quantities from a solution on the grid."""
