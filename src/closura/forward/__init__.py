@@ -1,6 +1,6 @@
 """Forward models: theta and closures to predicted observations and their derivatives."""
 
-from ._blocks import solve_systems as solve_systems
+from ._blocks import block_size as block_size, solve_systems as solve_systems
 from ._likelihood import Likelihood as Likelihood, likelihood as likelihood, seen_through as seen_through
 from .noise import (
     Measured as Measured,

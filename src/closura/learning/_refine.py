@@ -4,6 +4,7 @@ First on draws of the quadratic approximation that the solver's sensitivities te
 tuning, on draws of the chains themselves. When draws are kept it is frozen.
 """
 
+import math
 from collections.abc import Mapping
 
 import equinox as eqx
@@ -13,8 +14,8 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, PyTree
 
-from ..forward import Surrogate, solve_systems
-from ..laws import first_of, over_draws, prepare
+from ..forward import Surrogate, block_size
+from ..laws import first_of, prepare
 from ..sampling import split_keys
 from ._initialise import law_values_over, spread_of, views_of
 from ._setup import AXIS, Draws, Replay, Setup, State, Trained, begin, improve
@@ -50,8 +51,8 @@ def _with_network(surrogate: Trained, network: PyTree) -> Trained:
 def refine(
     setup: Setup, state: State, draws: tuple[Array, PyTree], rates: Float[Array, " round"]
 ) -> tuple[State, Float[Array, ""]]:
-    """The state with a surrogate that was trained on solutions at draws of parameters and laws, (group, slot, ...), at these
-    rates, so many steps; and how far it was from them before, in units of the noise."""
+    """The state with a surrogate that was trained on solutions at draws of parameters and laws, (group, slot, system, ...), at
+    these rates, so many steps; and how far it was from them before, in units of the noise."""
     keys, key_train = split_keys(state.keys, 2)
     laws, _ = setup.tabulate(state.law.weights, state.ranges)
     replay = _solved(setup, state, laws, draws)
@@ -76,7 +77,7 @@ def _fitted(network: PyTree, replay: Replay) -> PyTree:
     """The same function in units of these draws: laws as they vary, solutions by their principal components."""
     law = replay.law
     assert law is not None, "a surrogate that sees laws is trained on some"
-    network = network.measured_in(network.laws.over(law[:, :, 0].reshape(-1, law.shape[-1])))
+    network = network.measured_in(network.laws.over(law.reshape(-1, law.shape[-1])))
     theta, system, label, _ = _flat(replay)
     return network.spanning(jax.vmap(network.frame.part)(theta, system, label))
 
@@ -109,12 +110,18 @@ def _regressed(network: PyTree, replay: Replay, key: Array, rates: Float[Array, 
 
 def _solved(setup: Setup, state: State, laws: PyTree, draws: tuple[Array, PyTree]) -> Replay:
     """The replay with these draws in the place of the oldest."""
-    theta, own = draws[0], prepare(draws[1], state.ranges, 2)
-    flat = jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), (theta, own))
-    label = solve_systems(setup.exact.forward, flat[0], *over_draws(laws, flat[1]))
-    label = label.reshape(*theta.shape[:3], *label.shape[2:])
-    law = jax.vmap(jax.vmap(setup.network_with(state.surrogate).laws.of))(own)
-    law = jnp.broadcast_to(law[:, :, None], (*theta.shape[:3], law.shape[-1]))
+    forward, (theta, own) = setup.exact.forward, draws
+    system = jnp.broadcast_to(jnp.arange(theta.shape[2]), theta.shape[:3])
+    parts = jax.tree.map(lambda a: a.reshape(-1, *a.shape[3:]), (theta, system, own))
+    values = setup.network_with(state.surrogate).laws.of
+
+    def solve(one: tuple[Array, Array, PyTree]) -> tuple[Array, Array]:
+        views = prepare(one[2], state.ranges)
+        return forward.solution(one[0], {**laws, **views}, one[1]), values(views)
+
+    size = block_size(system.size, forward.working_set_size(0) * theta.dtype.itemsize)
+    found = lax.map(solve, parts, batch_size=size)
+    label, law = jax.tree.map(lambda a: a.reshape(*theta.shape[:3], *a.shape[1:]), found)
     fine = jnp.all(jnp.isfinite(label), axis=(-2, -1))
     # A draw that cannot be solved is replaced by the next one of its group and system that can.
     source = _next_fine(fine)
@@ -168,11 +175,20 @@ def missed(setup: Setup, surrogate: Trained, replay: Replay) -> Float[Array, ""]
 
 
 def spaced(draws: Draws, slots: int) -> tuple[Array, PyTree]:
-    """So many draws of every group, evenly over a chunk and its chains."""
+    """So many draws of every group and system, each with its law: systems take theirs from different draws of a chunk and its
+    chains, so that as many laws as possible are among them."""
+    systems = draws.theta.shape[3]
 
-    def one(a: Array) -> Array:
-        by_group = np.moveaxis(np.asarray(a), 1, 0)
-        flat = by_group.reshape(len(by_group), -1, *by_group.shape[3:])
-        return jnp.asarray(flat[:, np.linspace(0, flat.shape[1] - 1, slots).astype(int)])
+    def by_group(a: Array) -> np.ndarray:
+        moved = np.moveaxis(np.asarray(a), 1, 0)
+        return moved.reshape(len(moved), -1, *moved.shape[3:])
 
-    return one(draws.theta), jax.tree.map(one, draws.law)
+    theta, laws = by_group(draws.theta), jax.tree.map(by_group, draws.law)
+    number = np.arange(slots * systems) * _stride(theta.shape[1]) % theta.shape[1]
+    number = number.reshape(slots, systems)
+    return jnp.asarray(theta[:, number, np.arange(systems)]), jax.tree.map(lambda a: jnp.asarray(a[:, number]), laws)
+
+
+def _stride(count: int) -> int:
+    """A step that visits all of so many draws, far from each other."""
+    return next(step for step in range(max(1, int(0.618 * count)), 0, -1) if math.gcd(step, count) == 1)

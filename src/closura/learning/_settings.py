@@ -251,7 +251,7 @@ PROFILES = {"curves": _CURVES, "fields": _FIELDS, "evolutions": _EVOLUTIONS}  # 
 _SAMPLED: Values = {"chains": 32, "groups": 4, "iterations": 600, "chunk": 100, "tempering": 0.5}
 _SAMPLED |= {"tune": 400, "draws": 200, "thin": 5}
 # On a surrogate: what learns is Gauss-Newton steps, an iteration each; the surrogate is trained once, on many draws, and refined.
-_ON_BASIS: Values = {"groups": 2, "iterations": 80, "newton_every": 1, "thin": 10, "extend": 10}
+_ON_BASIS: Values = {"groups": 2, "iterations": 80, "newton_every": 1, "thin": 5, "draws": 400, "extend": 10}
 _ON_BASIS |= {"replay": 128, "inner_steps": 16, "surrogate_rate": 1e-2}
 _SAMPLED_ON = {"basis": _ON_BASIS}
 

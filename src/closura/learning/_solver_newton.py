@@ -105,23 +105,27 @@ def gauss_newton_round(
 
 
 def drawn(
-    keys: GroupKeys, chains: Chains, told: list[Quadratic], count: int, wider: float = 1.0
-) -> tuple[Float[Array, "group draw system parameter"], PyTree]:
-    """Theta and laws from the quadratic approximation about the first chain of every group, so many times wider."""
-    width = told[0].left.shape[0]
-    above_all, below = uniforms_by_group(keys, (count, width), (count, *chains.theta.shape[2:]))
+    keys: GroupKeys, chains: Chains, told: list[Quadratic], slots: int, wider: float = 1.0
+) -> tuple[Float[Array, "group slot system parameter"], PyTree]:
+    """Theta of every system, each with a law of its own, from the quadratic approximation about the first chain of every group,
+    so many times wider."""
+    groups, _, systems, parameters = chains.theta.shape
+    count, each = slots * systems, np.arange(systems)
+    above_all, below = uniforms_by_group(keys, (count, len(told[0].left)), (slots, systems, parameters))
     thetas, laws = [], []
     for group, quadratic in enumerate(told):
         z, below_z = (np.asarray(normal(u[group]), float) for u in (above_all, below))
-        lower = np.linalg.cholesky(quadratic.left)
-        top = wider * np.linalg.solve(lower.T, z.T).T
+        top = wider * np.linalg.solve(np.linalg.cholesky(quadratic.left).T, z.T).T
         theta, _, law = quadratic.moved(top)
+        theta = theta.reshape(slots, systems, systems, parameters)[:, each, each]
         theta[..., quadratic.own] += wider * _whitened(quadratic, below_z)
         thetas.append(np.asarray(chains.theta[group, 0], float) + theta)
         laws.append(law)
     kind = chains.theta.dtype
-    first = jax.tree.map(lambda a: jnp.broadcast_to(a[:, :1], (a.shape[0], count, *a.shape[2:])), chains.law)
-    return jnp.asarray(np.stack(thetas), kind), _with_change(first, jnp.asarray(np.stack(laws), kind))
+    first = jax.tree.map(lambda a: jnp.broadcast_to(a[:, :1], (groups, count, *a.shape[2:])), chains.law)
+    made = _with_change(first, jnp.asarray(np.stack(laws), kind))
+    by_system = jax.tree.map(lambda a: a.reshape(groups, slots, systems, *a.shape[2:]), made)
+    return jnp.asarray(np.stack(thetas), kind), by_system
 
 
 def _whitened(quadratic: Quadratic, z: np.ndarray) -> np.ndarray:

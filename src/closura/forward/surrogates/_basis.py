@@ -188,7 +188,7 @@ def _principal(
     """Standard deviations and directions (orthonormal) of the principal components, by a few steps of subspace iteration."""
     start = jr.normal(jr.key(0), (draws.shape[1], rank))
 
-    def once(_: int, space: Array) -> Array:
+    def once(_: Array, space: Array) -> Array:
         return jnp.linalg.qr(draws.T @ (draws @ space))[0]
 
     space = lax.fori_loop(0, 4, once, jnp.linalg.qr(start)[0])
