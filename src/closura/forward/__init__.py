@@ -21,6 +21,7 @@ from .surrogates._law_values import LawValues as LawValues, law_values as law_va
 from .surrogates._surrogate import (
     SURROGATES as SURROGATES,
     Surrogate as Surrogate,
+    allowed as allowed,
     forwards as forwards,
     sees_laws as sees_laws,
 )

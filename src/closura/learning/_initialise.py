@@ -63,6 +63,10 @@ def initialise(problem: Equation, data: Observations, settings: Settings) -> tup
         raise SettingsError(
             f"every chain has its own law {', '.join(own)}, and one network cannot stand for all; use forward='solver'"
         )
+    if own and seen.forward.approximate and "derivatives" not in problem.offers:
+        raise SettingsError(
+            f"sampled laws are learned by derivatives of the solution, and {problem.name!r} has none; use law_kind='network'"
+        )
     chains = chains._replace(law=own or ())
     values = law_values_over(first_of(own, 2), ranges, {name: (ranges[name].low, ranges[name].high) for name in own})
     network, replay = first_surrogate(seen.forward, prior, laws, chains, ranges, settings, values, key_network)

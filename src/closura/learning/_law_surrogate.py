@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 TEMPERED = 6  # rounds, over which the likelihood comes in
 LOOKED = 4  # rounds from one look at where solutions go to the next
 WIDER = 1.3  # than the quadratic approximation are the draws that a surrogate is first trained on
-TRAINING = 400  # rounds of `inner_steps` steps
-REFINED_AT = 0.5  # of the first rate
+TRAINING, THOROUGHLY = 400, 4  # rounds of `inner_steps` steps; so many times as many in the end
+PARTS = 4  # of the replay, one of which is solved at a time
 
 
 def sees_sampled_laws(run: "Run") -> bool:
@@ -80,30 +80,30 @@ def begin_surrogate(run: "Run", first: State) -> None:
     told = quadratics(run.posterior.by_solver(), chains, 1.0)
     state = run.state._replace(keys=keys[0])
     run.state = run.spread(looking_where(run.setup, state, first, run.visited()))
-    for half in range(2):
-        draws = drawn(per_group(keys[1], half), chains, told, _some(run), WIDER)
-        _train(run, draws, run.settings.surrogate_rate)
+    for part in range(2):
+        draws = drawn(per_group(keys[1], part), chains, told, _some(run), WIDER)
+        _train(run, draws, TRAINING)
 
 
 def refine_surrogate(run: "Run", draws: Draws) -> None:
-    """Train the surrogate on draws of a chunk of tuning, beside half of those that it knows."""
-    _train(run, spaced(draws, _some(run)), REFINED_AT * run.settings.surrogate_rate)
+    """Train the surrogate on draws of a chunk of tuning, beside those that it knows; the last time more thoroughly."""
+    last = run.iteration + run.plan.sample_chunk >= run.plan.learn + run.plan.tune
+    _train(run, spaced(draws, _some(run)), (THOROUGHLY if last else 1) * TRAINING)
     run.stale = True
 
 
 def _some(run: "Run") -> int:
-    """Draws of a group that are solved at once, to train a surrogate on: half of the replay."""
-    return max(1, run.settings.replay // 2)
+    """Draws of a group that are solved at once, to train a surrogate on: a part of the replay."""
+    return max(1, run.settings.replay // PARTS)
 
 
-def _train(run: "Run", draws: tuple[Array, PyTree], rate: float) -> None:
-    steps = TRAINING * run.settings.inner_steps
-    rates = rate * (0.01 + 0.99 * 0.5 * (1 + np.cos(np.pi * np.arange(steps) / steps)))
+def _train(run: "Run", draws: tuple[Array, PyTree], rounds: int) -> None:
     some = jax.tree.map(lambda a: jax.device_put(a, NamedSharding(run.mesh, GROUPS)), draws)
+    steps = jnp.asarray(rounds * run.settings.inner_steps)
     # What it does not look at changes its form between learning and sampling.
     whole, none = run.state, jnp.zeros((run.settings.groups, 0, 0, 0))
     bare = whole._replace(chains=Chains(none), tuning={})
-    told, error = run.refine_program(bare, some, jnp.asarray(rates, float))
+    told, error = run.refine_program(bare, some, steps)
     run.state = told._replace(chains=whole.chains, tuning=whole.tuning)
     run.surrogate_errors.append(float(error))
 

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Float, Int, PyTree
 
 from ..forward import Surrogate, block_size
 from ..laws import first_of, prepare
@@ -49,18 +49,20 @@ def _with_network(surrogate: Trained, network: PyTree) -> Trained:
 
 
 def refine(
-    setup: Setup, state: State, draws: tuple[Array, PyTree], rates: Float[Array, " round"]
+    setup: Setup, state: State, draws: tuple[Array, PyTree], steps: Int[Array, ""]
 ) -> tuple[State, Float[Array, ""]]:
-    """The state with a surrogate that was trained on solutions at draws of parameters and laws, (group, slot, system, ...), at
-    these rates, so many steps; and how far it was from them before, in units of the noise."""
+    """The state with a surrogate that was trained on solutions at draws of parameters and laws, (group, slot, system, ...), and at
+    those before them, in so many steps; and how far the old one is from these draws, in units of the noise."""
     keys, key_train = split_keys(state.keys, 2)
     laws, _ = setup.tabulate(state.law.weights, state.ranges)
     replay = _solved(setup, state, laws, draws)
     error = missed(setup, state.surrogate, _newest(replay, draws[0].shape[1]))
     # Solved by all devices; what follows is the same on each of them.
-    (key, *_), every = lax.all_gather((jax.random.key_data(key_train), replay), AXIS, tiled=True)
-    network = _fitted(setup.network_with(state.surrogate), every)
-    trained = _regressed(network, every, jax.random.wrap_key_data(key), rates)
+    data, every = lax.all_gather((jax.random.key_data(key_train), replay), AXIS, tiled=True)
+    key_first, key_steps = jax.random.split(jax.random.wrap_key_data(data[0]))
+    # From new weights: those of other units, or of draws without tails, lead far astray beyond the draws they are trained on.
+    network = _renewed(setup.network_with(state.surrogate), every, key_first)
+    trained = _regressed(network, every, key_steps, setup.settings.surrogate_rate, steps)
     surrogate = _with_network(state.surrogate, trained)
     return state._replace(keys=keys, surrogate=surrogate, replay=replay), lax.pmean(error, AXIS)
 
@@ -73,17 +75,15 @@ def _flat(replay: Replay) -> tuple[Array, Array, Array, Array]:
     return theta, system, label, law
 
 
-def _fitted(network: PyTree, replay: Replay) -> PyTree:
-    """The same function in units of these draws: laws as they vary, solutions by their principal components."""
-    law = replay.law
-    assert law is not None, "a surrogate that sees laws is trained on some"
-    network = network.measured_in(network.laws.over(law.reshape(-1, law.shape[-1])))
-    theta, system, label, _ = _flat(replay)
-    return network.spanning(jax.vmap(network.frame.part)(theta, system, label))
+def _renewed(network: PyTree, replay: Replay, key: Array) -> PyTree:
+    """A new network in units of these draws: laws as they vary, solutions by their principal components."""
+    theta, system, label, law = _flat(replay)
+    return network.renewed(key, network.laws.over(law), jax.vmap(network.frame.part)(theta, system, label))
 
 
-def _regressed(network: PyTree, replay: Replay, key: Array, rates: Float[Array, " step"]) -> PyTree:
-    """The network trained on the coefficients of these draws: the same loss as on whole solutions, without their points."""
+def _regressed(network: PyTree, replay: Replay, key: Array, rate: float, steps: Int[Array, ""]) -> PyTree:
+    """The network trained on the coefficients of these draws: the same loss as on whole solutions, without their points. The
+    rate decays by a cosine to a hundredth."""
     theta, system, label, law = _flat(replay)
     inputs = jax.vmap(network.inputs)(theta, system, law)
     targets = network.targets(jax.vmap(network.frame.part)(theta, system, label))
@@ -99,12 +99,12 @@ def _regressed(network: PyTree, replay: Replay, key: Array, rates: Float[Array, 
         said = jax.vmap(eqx.combine(weights, rest).coefficients)(inputs[chosen])
         return jnp.mean(jnp.sum(weight * (said - targets[chosen]) ** 2, axis=-1))
 
-    def step(trained: Trained, now: tuple[Array, Array]) -> tuple[Trained, None]:
-        key, rate = now
-        chosen = jax.random.randint(key, (BATCH,), 0, len(inputs))
-        return improve(trained, jax.grad(loss)(trained.weights, chosen), rate), None
+    def step(number: Array, trained: Trained) -> Trained:
+        chosen = jax.random.randint(jax.random.fold_in(key, number), (BATCH,), 0, len(inputs))
+        now = rate * (0.01 + 0.99 * 0.5 * (1 + jnp.cos(jnp.pi * number / steps)))
+        return improve(trained, jax.grad(loss)(trained.weights, chosen), now)
 
-    trained, _ = lax.scan(step, begin(weights), (jax.random.split(key, len(rates)), rates))
+    trained = lax.fori_loop(0, steps, step, begin(weights))
     return eqx.combine(trained.weights, rest)
 
 

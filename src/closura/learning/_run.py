@@ -66,9 +66,9 @@ def _posterior_of(setup: Setup, laws: SolverLaws, state: State) -> Posterior:
 
 
 def _network_note(laws: str, settings: Settings) -> str:
-    cure = "its solutions are expensive: forward='solver' with law_kind='sampled' (--law sampled) takes hours"
+    cure = "its solutions are expensive: forward='basis' with law_kind='sampled' (--law sampled) samples it"
     if settings.networks:
-        cure = f"forward={settings.forward!r} knows no other, forward='solver' does"
+        cure = f"forward={settings.forward!r} knows no other, forward='basis' and forward='solver' do"
     return f"law {laws} is a network here, without error bars of its own; {cure}"
 
 

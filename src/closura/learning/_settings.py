@@ -8,7 +8,7 @@ from typing import Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_serializer, field_validator, model_validator
 
 from ..equations import Equation
-from ..forward import forwards, sees_laws
+from ..forward import allowed, forwards, sees_laws
 from ..population import POPULATIONS, Diagonal
 from ..sampling import JointBlock, Kernel
 
@@ -252,7 +252,7 @@ _SAMPLED: Values = {"chains": 32, "groups": 4, "iterations": 600, "chunk": 100, 
 _SAMPLED |= {"tune": 400, "draws": 200, "thin": 5}
 # On a surrogate: what learns is Gauss-Newton steps, an iteration each; the surrogate is trained once, on many draws, and refined.
 _ON_BASIS: Values = {"groups": 2, "iterations": 80, "newton_every": 1, "thin": 5, "draws": 400, "extend": 10}
-_ON_BASIS |= {"replay": 128, "inner_steps": 16, "surrogate_rate": 1e-2}
+_ON_BASIS |= {"replay": 256, "inner_steps": 16, "surrogate_rate": 1e-2}
 _SAMPLED_ON = {"basis": _ON_BASIS}
 
 # The runs of the paper (its appendix A), by problem; problems it does not have get those of its first.
@@ -306,8 +306,7 @@ def make_settings(values: Mapping[str, object], problem: Equation | None = None)
     """
     values = current_names(values)
     preset = str(values.get("preset") or "default")
-    by_default = "solver" if problem is None or preset != "default" else problem.default_forward
-    forward = str(values.get("forward") or by_default)
+    forward = str(values.get("forward") or _usual_forward(problem, preset, values.get("law_kind")))
     known = PROFILES["curves" if problem is None else problem.profile]
     if preset == "paper":
         known = PAPER.get("" if problem is None else problem.name, _FIRST)
@@ -328,6 +327,15 @@ def make_settings(values: Mapping[str, object], problem: Equation | None = None)
     return settings
 
 
+def _usual_forward(problem: Equation | None, preset: str, law_kind: object) -> str:
+    """What chains see where nobody says it: of a law that is to be sampled, what samples it best."""
+    if problem is None or preset != "default":
+        return "solver"
+    laws = any(spec.sampled for spec in problem.closures.values()) and law_kind != "network"
+    best = [name for name in problem.samples_laws_on if laws and allowed(name, problem)]
+    return best[0] if best else problem.default_forward
+
+
 def with_laws(problem: Equation, settings: Settings) -> Equation:
     """The problem with its unknown laws of the kind that the settings ask for."""
     if settings.law_kind == "sampled" and settings.networks:
@@ -335,9 +343,9 @@ def with_laws(problem: Equation, settings: Settings) -> Equation:
             "blocks='joint' is the published sampler" if settings.blocks == "joint" else f"forward={settings.forward!r}"
         )
         raise SettingsError(
-            f"{why} knows laws as networks only; use forward='solver' to sample them, or law_kind='network'"
+            f"{why} knows laws as networks only; use forward='solver' to sample them (of a field forward='basis'), or law_kind='network'"
         )
-    networks = settings.networks or (settings.law_kind is None and (problem.expensive or settings.forward != "solver"))
+    networks = settings.networks or (settings.law_kind is None and settings.forward not in problem.samples_laws_on)
     if settings.law_kind is None and not networks:
         return problem
     laws = {n: spec.as_network() if networks else spec.as_sampled() for n, spec in problem.closures.items()}

@@ -62,30 +62,6 @@ class Basis(eqx.Module):
         """The network, asked about these laws."""
         return self if self.laws is None else self.given(self.laws.of(laws))
 
-    def measured_in(self, laws: LawValues) -> "Basis":
-        """The same function, of values of laws in other units."""
-        assert self.laws is not None, "a network that sees no laws has no units of them"
-        assert self.linear is not None
-        old = self.laws
-        seen = slice(self.linear.shape[1] - len(old.center), None)
-        turn = jnp.linalg.solve(laws.whiten.T, old.whiten.T).T  # from the new units to the old ones
-        shift = old.whiten @ (laws.center - old.center)
-        first, last = self.network.layers[0], self.network.layers[-1]
-        assert first.bias is not None
-        assert last.bias is not None
-        changed = {
-            "weight": first.weight.at[:, seen].set(first.weight[:, seen] @ turn),
-            "bias": first.bias + first.weight[:, seen] @ shift,
-            "linear": self.linear.at[:, seen].set(self.linear[:, seen] @ turn),
-            "last": last.bias + self.linear[:, seen] @ shift,
-        }
-
-        def parts(b: Basis) -> tuple[object, ...]:
-            ends = b.network.layers[0], b.network.layers[-1]
-            return ends[0].weight, ends[0].bias, b.linear, ends[1].bias, b.laws
-
-        return eqx.tree_at(parts, self, (*changed.values(), laws))
-
     def inputs(self, theta: Theta, system: System, law: LawVector | None = None) -> Float[Array, " input"]:
         """What the network sees of parameters, known inputs and laws."""
         inputs = self.frame.inputs(theta, system)
@@ -99,34 +75,18 @@ class Basis(eqx.Module):
         """Of the basis."""
         return self.network(inputs) if self.linear is None else self.network(inputs) + self.linear @ inputs
 
-    def spanning(self, parts: Float[Array, "draw point state"]) -> "Basis":
-        """The same function, as nearly as can be, on the principal components of solutions: `parts` is what they have beside
-        what is known of them (`Frame.part`). Coefficients of these draws have variance one."""
-        assert self.linear is not None, "only a network that sees laws is fitted in this way"
-        draws = parts.reshape(len(parts), -1)
+    def renewed(self, key: PRNGKeyArray, laws: LawValues, parts: Float[Array, "draw point state"]) -> "Basis":
+        """A new network of the same size, which sees laws in other units, on the principal components of solutions: `parts` is
+        what they have beside what is known of them (`Frame.part`). Coefficients of these draws have variance one."""
+        sizes = {"width": self.network.width_size, "depth": self.network.depth, "rank": self.basis.shape[-1]}
+        new = Basis(self.frame, key, laws, **sizes)
+        draws, shape = parts.reshape(len(parts), -1), self.center.shape
         center = jnp.mean(draws, axis=0)
-        size, direction = _principal(draws - center, self.basis.shape[-1])
-        modes = size[:, None] * direction
-        factor = jnp.broadcast_to(self.frame.cutoff[:, None], self.center.shape).ravel()
-        # What coefficients were, in the new ones.
-        turn = (direction @ (factor[:, None] * self.basis.reshape(-1, len(size)))) / size[:, None]
-        shift = (direction @ (factor * self.center.ravel() - center)) / size
-        last, shape = self.network.layers[-1], self.center.shape
-        assert last.bias is not None
+        size, direction = _principal(draws - center, sizes["rank"])
+        factor = jnp.broadcast_to(self.frame.cutoff[:, None], shape).ravel()
         over = jnp.where(factor > 0, 1 / jnp.where(factor > 0, factor, 1.0), 0.0)
-        made = (
-            turn @ last.weight,
-            turn @ last.bias + shift,
-            turn @ self.linear,
-            (over * modes).T.reshape(*shape, len(size)),
-            (over * center).reshape(shape),
-        )
-
-        def parts_of(b: Basis) -> tuple[object, ...]:
-            end = b.network.layers[-1]
-            return end.weight, end.bias, b.linear, b.basis, b.center
-
-        return eqx.tree_at(parts_of, self, made)
+        basis = (over * size[:, None] * direction).T.reshape(*shape, len(size))
+        return eqx.tree_at(lambda b: (b.basis, b.center), new, (basis, (over * center).reshape(shape)))
 
     def targets(self, parts: Float[Array, "draw point state"]) -> Float[Array, "draw rank"]:
         """The coefficients that come nearest to solutions, on a basis that spans them."""

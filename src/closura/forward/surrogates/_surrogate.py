@@ -126,9 +126,9 @@ def forwards() -> list[str]:
 def surrogate(name: str, problem: Equation, solver: ForwardModel, **options: object) -> Surrogate:
     """The surrogate of that name in place of a solver."""
     require(name, problem)
-    if problem.shape is not None and min(problem.shape) < 5:
+    if _too_coarse(problem):
         raise ProblemError(
-            f"a grid of {' x '.join(map(str, problem.shape))} points is too coarse for a surrogate, which needs five along each axis; "
+            f"a grid of {' x '.join(map(str, problem.shape or ()))} points is too coarse for a surrogate, which needs five along each axis; "
             "choose a smaller dt (or a finer grid), or use forward='solver'"
         )
     _check_sizes(name, SURROGATES[name], options)
@@ -152,6 +152,15 @@ def _check_sizes(name: str, kind: Kind, options: dict[str, object]) -> None:
 def choices(problem: Equation) -> list[str]:
     """Forward models that a problem allows."""
     return [name for name in forwards() if not _lacking(name, problem)]
+
+
+def allowed(name: str, problem: Equation) -> bool:
+    """Whether a problem allows a forward model, on its grid too."""
+    return not _lacking(name, problem) and not (name in SURROGATES and _too_coarse(problem))
+
+
+def _too_coarse(problem: Equation) -> bool:
+    return problem.shape is not None and min(problem.shape) < 5
 
 
 def require(name: str, problem: Equation) -> None:
