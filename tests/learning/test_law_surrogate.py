@@ -1,7 +1,5 @@
 """Sampled laws on a surrogate: learned by the solver's Gauss-Newton steps, then seen through a basis that is trained on draws."""
 
-import dataclasses
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,7 +8,7 @@ from fields import PROBLEMS, observed
 from sizes import FEW, NETWORKS
 
 from closura.learning import Run
-from closura.learning._refine import spaced
+from closura.learning._refine import WIDER, spaced
 from closura.learning._settings import make_settings
 from closura.learning._setup import Draws
 from closura.learning._solver_newton import drawn, quadratics
@@ -97,14 +95,17 @@ def test_draws_have_a_law_for_every_system(learned):
 
 
 def test_systems_take_draws_of_different_chains(learned):
-    chains = learned.state.chains
     number = jnp.arange(10 * 2 * 8.0).reshape(10, 2, 8)  # draw, group, chain
     theta = jnp.broadcast_to(number[..., None, None], (10, 2, 8, 3, 2))
-    law = dataclasses.replace(jax.tree.map(lambda a: a, chains.law["f"]))
+    law = learned.state.chains.law["f"]
     law = law.with_weights(jnp.broadcast_to(number[..., None], (*number.shape, law.weights.shape[-1])))
     picked, laws = spaced(Draws(theta, (), None, {"f": law.with_size(number)}), 4)
-    np.testing.assert_array_equal(picked[..., 0], laws["f"].coordinates[..., 0])
-    assert len(np.unique(np.asarray(picked))) == 2 * 4 * 3
+    np.testing.assert_allclose(picked[..., 0], laws["f"].coordinates[..., 0], rtol=1e-6)
+    size = np.asarray(laws["f"].log_size)
+    assert len(np.unique(size)) == 2 * 4 * 3
+    mean = np.mean(number, axis=(0, 2))[:, None, None]
+    np.testing.assert_allclose(picked[:, 2:, :, 0], size[:, 2:], rtol=1e-6)
+    np.testing.assert_allclose(picked[:, :2, :, 0] - mean, WIDER * (size[:, :2] - mean), rtol=1e-5)
 
 
 @pytest.mark.nightly

@@ -21,6 +21,7 @@ from ._initialise import law_values_over, spread_of, views_of
 from ._setup import AXIS, Draws, Replay, Setup, State, Trained, begin, improve
 
 BATCH = 128  # draws in one step
+WIDER = 1.4  # than those of chains, half of the draws
 BEYOND = 0.02  # of the range in which laws are called, that a surrogate sees of them on either side of it
 
 
@@ -56,7 +57,7 @@ def refine(
     keys, key_train = split_keys(state.keys, 2)
     laws, _ = setup.tabulate(state.law.weights, state.ranges)
     replay = _solved(setup, state, laws, draws)
-    error = missed(setup, state.surrogate, _newest(replay, draws[0].shape[1]))
+    error = missed(setup, state.surrogate, _newest(replay, -(-draws[0].shape[1] // 2)))
     # Solved by all devices; what follows is the same on each of them.
     data, every = lax.all_gather((jax.random.key_data(key_train), replay), AXIS, tiled=True)
     key_first, key_steps = jax.random.split(jax.random.wrap_key_data(data[0]))
@@ -176,7 +177,7 @@ def missed(setup: Setup, surrogate: Trained, replay: Replay) -> Float[Array, ""]
 
 def spaced(draws: Draws, slots: int) -> tuple[Array, PyTree]:
     """So many draws of every group and system, each with its law: systems take theirs from different draws of a chunk and its
-    chains, so that as many laws as possible are among them."""
+    chains, so that as many laws as possible are among them. The first half is wider than the posterior."""
     systems = draws.theta.shape[3]
 
     def by_group(a: Array) -> np.ndarray:
@@ -186,7 +187,19 @@ def spaced(draws: Draws, slots: int) -> tuple[Array, PyTree]:
     theta, laws = by_group(draws.theta), jax.tree.map(by_group, draws.law)
     number = np.arange(slots * systems) * _stride(theta.shape[1]) % theta.shape[1]
     number = number.reshape(slots, systems)
-    return jnp.asarray(theta[:, number, np.arange(systems)]), jax.tree.map(lambda a: jnp.asarray(a[:, number]), laws)
+    # Away from their mean, law and parameters together: chains go where a network is wrong if it was not trained in their tails.
+    wider = np.where(np.arange(slots) < slots // 2, WIDER, 1.0)[:, None, None]
+
+    def widened(a: np.ndarray, picked: np.ndarray) -> Array:
+        mean = a.mean(axis=1)[:, None] if a.ndim == 4 else a.mean(axis=1)[:, None, None]
+        return jnp.asarray(mean + wider * (picked - mean))
+
+    own = {}
+    for name, law in laws.items():
+        own[name] = jax.tree.map(lambda a: jnp.asarray(a[:, number]), law)
+        if law.weights is not None:
+            own[name] = own[name].with_weights(widened(law.weights, law.weights[:, number]))
+    return widened(theta, theta[:, number, np.arange(systems)]), own
 
 
 def _stride(count: int) -> int:
