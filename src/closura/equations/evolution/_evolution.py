@@ -50,7 +50,6 @@ class Evolution(InitialValueProblem):
     """
 
     profile = "evolutions"
-    samples_laws_on = ("basis",)
     signature = "physics(u, ux, uxx, x, t, p, f)"
 
     def __init__(
