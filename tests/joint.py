@@ -33,7 +33,7 @@ def ramp(sigma=None, shared=False) -> cl.ODE:
     )
 
 
-def laws(coordinates, log_size=0.0, support=(0.0, 1.0)) -> FittedLaw:
+def laws(coordinates, log_size=(0.0, -5.0), support=(0.0, 1.0)) -> FittedLaw:
     """Of draws of (value, gradient) at the middle of the table, in units of the prior's standard deviations: straight lines,
     f(t) = 3 (first + second (2 t - 1))."""
     frame = SPEC.frame(Range(jnp.zeros(1), jnp.ones(1)), SCALING)
@@ -41,7 +41,7 @@ def laws(coordinates, log_size=0.0, support=(0.0, 1.0)) -> FittedLaw:
     whole = np.zeros((count, SPEC.coordinates))
     whole[:, : np.shape(coordinates)[1]] = coordinates
     built = jax.vmap(lambda _: SPEC.build(jax.random.key(0), SCALING))(jnp.arange(count))
-    law = built.with_weights(jnp.asarray(whole, float)).with_size(jnp.full(count, log_size))
+    law = built.with_weights(jnp.asarray(whole, float)).with_size(jnp.tile(jnp.array(log_size), (count, 1)))
     return FittedLaw("f", law, ("t",), Support(*(np.array([end], float) for end in support)), frame)
 
 

@@ -38,12 +38,17 @@ RANGE = Range(jnp.array([-3.0]), jnp.array([5.0]))
 SCALING = Scaling(jnp.array([1.0]), jnp.array([2.0]), jnp.asarray(4.0))
 
 
-def drawn(spec, frame, seed, log_size=0.5):
+def sizes(frame, log_size=0.5, detail=-3.0):
+    """Logs of squared sizes, as many as a prior has."""
+    return jnp.array([log_size, detail][: len(frame.flexible)])
+
+
+def drawn(spec, frame, seed, log_size=0.5, detail=-3.0):
     """A law of the prior."""
-    precision, mean = frame.prior(jnp.asarray(log_size))
+    precision = frame.precision(sizes(frame, log_size, detail))
     normal = np.random.default_rng(seed).normal(size=precision.shape)
     law = spec.build(jr.key(0), SCALING)
-    return law.with_weights(mean + normal / jnp.sqrt(precision))
+    return law.with_weights(normal / jnp.sqrt(precision))
 
 
 def span(low, high, inputs=1) -> Range:

@@ -11,15 +11,25 @@ from closura.laws import FittedLaw, Law, Range, Scaling, build, fitted
 RANGE = Range(jnp.array([-3.0]), jnp.array([5.0]))
 SCALING = Scaling(jnp.array([1.0]), jnp.array([2.0]), jnp.asarray(4.0))
 
+DETAIL = -5.0  # log r^2: details of a twelfth of a law
+
 
 def drawn(
-    spec: Law, count: int, *, log_size: float = 0.0, spread: float = 0.0, seed: int = 0, name: str = "f"
+    spec: Law,
+    count: int,
+    *,
+    log_size: float = 0.0,
+    detail: float = DETAIL,
+    spread: float = 0.0,
+    seed: int = 0,
+    name: str = "f",
 ) -> FittedLaw:
-    """Draws of the prior, at sizes around `log_size`."""
+    """Draws of the prior, at sizes around `log_size`, and around `detail` where laws have detail."""
     frame = spec.frame(RANGE, SCALING)
     law = build({name: spec}, jr.key(0), {name: SCALING}, (count,))[name]
     random = np.random.default_rng(seed)
-    law = law.with_size(jnp.asarray(log_size + spread * random.normal(size=count), float))
+    around = np.array([log_size, detail][: law.log_size.shape[-1]])
+    law = law.with_size(jnp.asarray(around + spread * random.normal(size=law.log_size.shape), float))
     law = eqx.filter_vmap(lambda law, key: law.redrawn(key, frame))(law, jr.split(jr.key(seed), count))
     return FittedLaw(name, law, ("v",), None, frame)
 
@@ -34,7 +44,7 @@ def observed(
     basis = np.asarray(
         jax.jacfwd(lambda a: jax.vmap(one.with_weights(a).prepare(law.frame))(jnp.asarray(x)))(one.weights), float
     )
-    precision, _ = (np.asarray(part, float) for part in law.frame.prior(jnp.asarray(log_size)))
+    precision = np.asarray(law.frame.precision(one.log_size), float)
     covariance = np.linalg.inv(np.diag(precision) + basis.T @ basis / sigma**2)
     mean = covariance @ basis.T @ np.sin(x) / sigma**2
     weights = np.random.default_rng(1).multivariate_normal(mean, covariance, count)

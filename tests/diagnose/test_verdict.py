@@ -220,6 +220,19 @@ def test_a_surrogate_off_by_half_the_noise(error, corrected, says):
         assert "--delayed-acceptance" in found.problems[0]
 
 
+def test_a_surrogate_off_over_all_systems_at_once():
+    """Where chains sample laws one test is for all data, and small errors add."""
+    run = make_run(settings=Settings(forward="basis"))
+    fine, off, unsolved = (
+        verdict(run, surrogate_error=SurrogateError(0.03, 0.05, "A", joint, share))
+        for joint, share in ((0.9, 0.01), (1.3, 0.0), (0.5, 0.05))
+    )
+    assert fine.converged
+    assert not off.converged
+    assert "1.3 units of log likelihood (should be below 1)" in off.problems[0]
+    assert "At 5.0% of posterior draws the solver has no solution" in unsolved.problems[0]
+
+
 def test_a_surrogate_that_fails_one_system_names_it():
     found = verdict(make_run(settings=Settings(forward="basis")), surrogate_error=SurrogateError(0.2, 0.9, "B"))
     assert found.converged

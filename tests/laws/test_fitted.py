@@ -33,18 +33,18 @@ def test_mean_sd_interval_and_slope_are_those_of_the_posterior(decided):
 def test_contraction_compares_with_the_prior_at_the_same_sizes(decided):
     """Against closed forms, and of laws nobody's data touched: whatever size they have, there is no contraction."""
     law, covariance, basis = decided
-    precision, _ = (np.asarray(part) for part in law.frame.prior(law.law.log_size[0]))
+    precision = np.asarray(law.frame.precision(law.law.log_size[0]))
     before, after = np.sum(basis**2 / precision, axis=1), np.einsum("ni,ij,nj->n", basis, covariance, basis)
     np.testing.assert_allclose(law.prior_sd(SEEN), np.sqrt(before), rtol=1e-3)
     np.testing.assert_allclose(law.contraction(SEEN), 1 - after / before, atol=1e-3)
-    for size in (-8.0, 5.0):
-        nobody = drawn(Law(), 4000, log_size=size, spread=0.3)
+    for size, detail in ((-8.0, -8.0), (5.0, -5.0), (-8.0, 3.0)):
+        nobody = drawn(Law(), 4000, log_size=size, detail=detail, spread=0.3)
         assert np.abs(nobody.contraction(GRID)).max() < 0.2
 
 
 @pytest.mark.parametrize("structure", [{}, {"odd": True}, {"at": {2.0: 3.0}}], ids=str)
 def test_the_closed_form_of_the_prior_is_what_its_draws_have(structure):
-    law = drawn(Law(**structure), 2000, log_size=4.0, spread=0.3)
+    law = drawn(Law(**structure), 2000, log_size=4.0, detail=1.0, spread=0.3)
     exact, drawn_sd = np.asarray(law.prior_sd(GRID)), law.prior_draws(GRID).std(axis=0)
     np.testing.assert_allclose(drawn_sd, exact, rtol=0.1, atol=1e-5)
     low, high = law.prior_interval(GRID)

@@ -1,5 +1,6 @@
 """Laws that are steeper than the nodes of their tables resolve are told from those that are not."""
 
+import itertools
 import re
 
 import jax.numpy as jnp
@@ -13,25 +14,25 @@ SCALING = Scaling(jnp.zeros(1), jnp.array([4.0]), jnp.asarray(2.0))
 
 
 def seen(spec, true, sd, seed=0):
-    """The posterior of a law of which noisy values were measured, of the likeliest size."""
+    """The posterior of a law of which noisy values were measured, of the likeliest sizes."""
     frame, random = spec.frame(REACH, SCALING), np.random.default_rng(seed)
     x = random.uniform(-5.0, 5.0, 400)
     y = true(x) + sd * random.normal(size=len(x))
     count = spec.coordinates
-    blank = SmoothLaw(spec, jnp.zeros(count), jnp.zeros(()))
+    blank = SmoothLaw(spec, jnp.zeros(count), jnp.zeros(2))
     design = np.stack(
         [np.asarray(jnp.vectorize(blank.with_weights(row).prepare(frame))(x), float) for row in jnp.eye(count)]
     )
     best = None
-    for log_size in np.arange(-6.0, 18.0, 1.0):
-        precision = np.asarray(frame.prior(jnp.asarray(log_size))[0], float)
+    for log_size in itertools.product(np.arange(-6.0, 18.0, 1.0), np.arange(-14.0, 6.0, 1.0)):
+        precision = np.asarray(frame.precision(jnp.array(log_size)), float)
         matrix = design @ design.T / sd**2 + np.diag(precision)
         mean = np.linalg.solve(matrix, design @ y / sd**2)
         evidence = 0.5 * np.log(precision).sum() - 0.5 * np.linalg.slogdet(matrix)[1] + 0.5 * mean @ matrix @ mean
         best = max(best or (-np.inf,), (evidence, log_size, mean, matrix), key=lambda found: found[0])
     _, log_size, mean, matrix = best
     away = np.linalg.solve(np.linalg.cholesky(matrix).T, random.normal(size=(count, 300))).T
-    law = SmoothLaw(spec, jnp.asarray(mean + away), jnp.full(300, log_size))
+    law = SmoothLaw(spec, jnp.asarray(mean + away), jnp.tile(jnp.array(log_size), (300, 1)))
     return FittedLaw("f", law, ("v",), support_of(x[:, None]), frame)
 
 

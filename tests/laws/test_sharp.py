@@ -7,9 +7,9 @@ import pytest
 from laws import RANGE, SCALING, drawn
 
 from closura.laws import Law, Range
-from closura.laws._basis import Smooth, covariance, make_frame
+from closura.laws._basis import DETAIL, Smooth, covariance, make_frame, matern
 from closura.laws._beside import Step
-from closura.laws._stationary import AMPLITUDE, PLACES, matern
+from closura.laws._stationary import AMPLITUDE, LENGTH, PLACES
 from closura.laws._structure import Source
 from closura.laws._table import Axis
 from closura.parameters import HalfNormal, Interval, Positive, Real
@@ -38,8 +38,8 @@ KINDS = {
 def one_sided(spec, frame, x0, count):
     """Value and gradient of draws of the prior next to a place, (draw, left and right)."""
     law = drawn(spec, frame, 0)
-    precision, mean = frame.prior(law.log_size)
-    weights = mean + np.random.default_rng(0).normal(size=(count, len(mean))) / jnp.sqrt(precision)
+    precision = frame.precision(law.log_size)
+    weights = np.random.default_rng(0).normal(size=(count, len(precision))) / jnp.sqrt(precision)
     x = x0 + jnp.array([-1e-6, 1e-6])
 
     def both(a):
@@ -90,16 +90,19 @@ def test_at_a_kink_the_gradient_jumps_and_the_value_does_not(float64):
 
 
 def test_each_side_of_a_kink_is_smooth_on_its_own(float64):
-    """Given their common value, sides are independent, and each is a parabola with integrated noise."""
+    """Given their common value, and detail that goes through it, sides are independent: each is a parabola with integrated
+    noise."""
     axis = Axis(jnp.asarray(0.5), jnp.asarray(16.0), 33)
     scaling = SCALING._replace(center=jnp.zeros(1), scale=jnp.array([4.0]))
     frame = make_frame(Smooth(3, (3.0, 2.0, 1.0), 0, {}, joined=1), axis, scaling)
     z = np.asarray(axis.points()) / 4
-    precision, _ = frame.prior(jnp.log(0.3))
     value = np.delete(np.asarray(frame.nodes[:, 0]), 16, axis=0)
     same = np.outer(z > 0, z > 0) | np.outer(z < 0, z < 0)
-    exact = 9 + same * (0.3 * covariance(z, z, 3) + 4 * np.outer(z, z) + np.outer(z**2, z**2) / 4)
-    np.testing.assert_allclose(value / np.asarray(precision) @ value.T, exact, atol=1e-6)
+    for detail, within in ((1e-12, 1e-5), (0.04, 0.012 * 0.04)):
+        precision = np.asarray(frame.precision(jnp.log(jnp.array([0.3, detail]))))
+        exact = 9 + same * (0.3 * covariance(z, z, 3) + 4 * np.outer(z, z) + np.outer(z**2, z**2) / 4)
+        exact += detail * matern(z[:, None] - z, DETAIL)
+        np.testing.assert_allclose(value / precision @ value.T, exact, rtol=0, atol=within)
 
 
 def test_a_jump_is_smooth_at_its_place_and_leads_to_another_law_beyond(float64):
@@ -150,15 +153,15 @@ def test_a_correction_is_orthogonal_to_what_parameters_can_do(float64):
 def test_corrections_are_the_stationary_process_given_that_they_are_orthogonal(float64):
     spec = Law(**FORM, reference=1.0, scale=2.0, unit=4.0, nodes=65)
     frame = spec.frame(RANGE, SCALING)
-    precision, mean = frame.prior(jnp.log(0.3))
-    assert not np.any(np.asarray(mean))
+    precision = frame.precision(jnp.log(jnp.array([0.3])))
+    assert not np.any(np.asarray(frame.offset))
     value = np.asarray(frame.nodes[:, 0])
     z = (np.asarray(frame.axis.points()) - 1.0) / 2.0
     places, weight = PLACES
     shapes = weight[:, None] * spec.form.value_and_shapes(1.0 + 2.0 * places)[1]
-    cross = matern(z[:, None] - places) @ shapes
-    held = shapes.T @ matern(places[:, None] - places) @ shapes
-    exact = matern(z[:, None] - z) - cross @ np.linalg.solve(held, cross.T)
+    cross = matern(z[:, None] - places, LENGTH) @ shapes
+    held = shapes.T @ matern(places[:, None] - places, LENGTH) @ shapes
+    exact = matern(z[:, None] - z, LENGTH) - cross @ np.linalg.solve(held, cross.T)
     found = value / np.asarray(precision)[2:] @ value.T / 0.3
     np.testing.assert_allclose(found, exact, atol=2e-3)
 
@@ -166,7 +169,8 @@ def test_corrections_are_the_stationary_process_given_that_they_are_orthogonal(f
 def test_an_amplitude_is_half_normal(float64):
     spec, size = Law(**FORM), np.linspace(1e-3, 4.0, 4000)
     log_size = 2 * np.log(size)
-    density = np.exp(np.asarray(spec.log_size_prior(jnp.asarray(log_size)))) * 2 / size  # of s, not of log s^2
+    log_density = jax.vmap(spec.log_size_prior)(jnp.asarray(log_size)[:, None])
+    density = np.exp(np.asarray(log_density)) * 2 / size  # of s, not of log s^2
     wanted = np.exp(-0.5 * (size / AMPLITUDE) ** 2)
     np.testing.assert_allclose(density / density[0], wanted / wanted[0], atol=1e-9)
 

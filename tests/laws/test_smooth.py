@@ -6,10 +6,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from laws import RANGE, SCALING, drawn
+from laws import RANGE, SCALING, drawn, sizes
 
 from closura.laws import Law, Range, Scaling
-from closura.laws._basis import Smooth, covariance, make_frame
+from closura.laws._basis import DETAIL, TYPICAL, Smooth, covariance, make_frame, matern
 from closura.laws._table import Axis
 
 STRUCTURES = [
@@ -77,33 +77,48 @@ def test_the_covariance_is_that_of_integrated_noise(order):
         np.testing.assert_allclose(covariance(z, other, order, derivative=1), difference, atol=1e-8)
 
 
-def test_the_prior_of_node_values_is_the_process(float64):
+def of_nodes(frame, trend, detail):
+    """Covariance of g at the nodes of a table, given s^2 and r^2."""
+    value = np.asarray(frame.nodes[:, 0])
+    return value / np.asarray(frame.precision(jnp.log(jnp.array([trend, detail])))) @ value.T
+
+
+@pytest.mark.parametrize(("detail", "within"), [(1e-12, 1e-5), (0.04, 0.012 * 0.04), (1.0, 0.012)])
+def test_the_prior_of_node_values_is_the_process(float64, detail, within):
+    """But for a hundredth of detail that is finer than coordinates tell, at any node."""
     axis = Axis(jnp.asarray(0.5), jnp.asarray(16.0), 33)
     frame = make_frame(Smooth(3, (3.0, 2.0, 1.0), 0, {}), axis, Scaling(jnp.zeros(1), jnp.array([4.0]), jnp.ones(())))
     z = np.asarray(axis.points()) / 4
-    precision, _ = frame.prior(jnp.log(0.3))
-    value = np.asarray(frame.nodes[:, 0])
     exact = 0.3 * covariance(z, z, 3) + 9 + 4 * np.outer(z, z) + np.outer(z**2, z**2) / 4
-    np.testing.assert_allclose(value / np.asarray(precision) @ value.T, exact, atol=1e-6)
+    exact += detail * matern(z[:, None] - z, DETAIL)
+    np.testing.assert_allclose(of_nodes(frame, 0.3, detail), exact, rtol=0, atol=within)
 
 
 def test_given_points_condition_the_prior(float64):
-    """Against conditioning of the joint normal, at a size that is not the one coordinates are made for."""
+    """Against conditioning of the joint normal, at the sizes coordinates are made for. At others the same function of the values
+    is taken away: what is known is known exactly, and all else is no surer than it may be."""
     axis = Axis(jnp.asarray(0.5), jnp.asarray(16.0), 33)
     scaling = Scaling(jnp.zeros(1), jnp.array([4.0]), jnp.ones(()))
     plain = make_frame(Smooth(3, (3.0, 3.0, 3.0), 0, {}), axis, scaling)
     z = np.asarray(axis.points()) / 4
     points = {float(z[20]): 1.0, float(z[9]): 2.0}
     frame = make_frame(Smooth(3, (3.0, 3.0, 3.0), 0, points), axis, scaling)
-    log_size = jnp.log(0.25)
-    precision, mean = frame.prior(log_size)
-    value, offset = np.asarray(frame.nodes[:, 0]), np.asarray(frame.offset[:, 0])
-    free = np.asarray(plain.nodes[:, 0])
-    joint = free / np.asarray(plain.prior(log_size)[0]) @ free.T
+    assert frame.rigid.shape == plain.rigid.shape
     at = [20, 9]
-    gain = joint[:, at] @ np.linalg.inv(joint[np.ix_(at, at)])
-    np.testing.assert_allclose(value @ np.asarray(mean) + offset, gain @ [1.0, 2.0], atol=1e-9)
-    np.testing.assert_allclose(value / np.asarray(precision) @ value.T, joint - gain @ joint[at], atol=1e-8)
+
+    def conditioned(joint):
+        gain = joint[:, at] @ np.linalg.inv(joint[np.ix_(at, at)])
+        return gain, joint - gain @ joint[at]
+
+    gain, left = conditioned(of_nodes(plain, *TYPICAL[1:]))
+    np.testing.assert_allclose(frame.offset[:, 0], gain @ [1.0, 2.0], atol=1e-9)
+    np.testing.assert_allclose(of_nodes(frame, *TYPICAL[1:]), left, atol=1e-8)
+    joint, taken = of_nodes(plain, 0.25, 0.09), np.eye(33)
+    taken[:, at] -= gain
+    found = of_nodes(frame, 0.25, 0.09)
+    np.testing.assert_allclose(found, taken @ joint @ taken.T, atol=1e-8)
+    np.testing.assert_allclose(found[at], 0.0, atol=1e-9)
+    assert np.linalg.eigvalsh(found - conditioned(joint)[1]).min() > -1e-8
 
 
 @pytest.mark.parametrize("structure", STRUCTURES, ids=str)
@@ -147,7 +162,7 @@ def test_coordinates_move_the_law_linearly_where_nothing_bends_it():
 
 def prior_sd(spec, frame, x):
     """Of the law at x before data, at a size of its own."""
-    precision, _ = frame.prior(jnp.asarray(0.5))
+    precision = frame.precision(sizes(frame))
     law = spec.build(jax.random.key(0), SCALING)
     values = jax.vmap(lambda a: jax.vmap(law.with_weights(a).prepare(frame))(x))(jnp.eye(len(precision)))
     return np.sqrt(np.asarray(jnp.sum(values**2 / precision[:, None], axis=0)))
@@ -168,7 +183,7 @@ SHARP = [{"kink": 0.7}, {"kink": 0.7, "increasing": True}, {"kink": 0.0, "dissip
 def test_a_law_stays_what_it_is_on_a_longer_table(structure):
     spec = Law(**structure)
     short, long = (spec.frame(Range(reach * RANGE.low, reach * RANGE.high), SCALING) for reach in (1.0, 1.3))
-    law, x = drawn(spec, short, 3, log_size=-1.0), jnp.linspace(-2.5, 4.5, 50)
+    law, x = drawn(spec, short, 3, log_size=-1.0, detail=-5.0), jnp.linspace(-2.5, 4.5, 50)
     before, after = (
         np.asarray(jax.vmap(one.prepare(f))(x)) for one, f in ((law, short), (law.reframed(short, long), long))
     )

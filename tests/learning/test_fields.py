@@ -9,9 +9,10 @@ from fields import PROBLEMS, observed
 from sizes import FEW, NETWORKS, TRAINING
 
 import closura as cl
+from closura.diagnose import solved_draws
 from closura.forward import trainable
 from closura.learning import Run
-from closura.learning._settings import make_settings
+from closura.learning._settings import make_settings, with_laws
 from closura.problems import burgers, darcy
 
 pytestmark = pytest.mark.usefixtures("hardly_optimised")
@@ -112,7 +113,27 @@ def test_a_check_of_a_field_whose_law_is_sampled():
     assert "about" in str(said)
 
 
-@pytest.mark.parametrize("kind", ["basis", "fno-supervised", "pinn"])
-def test_surrogates_take_no_sampled_laws_and_say_so(kind):
+@pytest.mark.parametrize("kind", ["fno-supervised", "pinn"])
+def test_other_surrogates_take_no_sampled_laws_and_say_so(kind):
     with pytest.raises(ValueError, match="knows laws as networks only; use forward='solver' to sample them"):
         make_settings({"forward": kind, "law_kind": "sampled"}, PROBLEMS["rock"])
+
+
+@pytest.mark.parametrize(("known", "said"), [(darcy, {}), (burgers, {"forward": "basis", "law_kind": "sampled"})])
+def test_laws_of_fields_are_sampled_on_a_basis(known, said):
+    """Of a field that does not change in time where nobody says otherwise, of another where it is asked for."""
+    usual = make_settings(said, known.problem)
+    assert usual.forward == "basis"
+    assert all(spec.sampled for spec in with_laws(known.problem, usual).closures.values())
+    for said in ({"forward": "fno-supervised"}, {"forward": "pinn"}, {"law_kind": "network"}, {"forward": "solver"}):
+        settings = make_settings(said, known.problem)
+        assert not any(spec.sampled for spec in with_laws(known.problem, settings).closures.values())
+    assert make_settings({}, known.problem.with_closure(cl.MLP())).forward == "solver"
+
+
+def test_draws_without_a_solution_are_stood_in_for_where_they_are_few():
+    found = np.arange(20.0)[:, None]
+    found[7] = np.nan
+    np.testing.assert_array_equal(solved_draws(found)[6:9, 0], [6.0, 6.0, 8.0])
+    found[:10] = np.nan
+    assert np.isnan(solved_draws(found)[3, 0]), "so many are to be noticed"

@@ -4,12 +4,13 @@ import dataclasses
 
 import numpy as np
 import pytest
-from joint import TIMES, fleet, laws, newcomer, ramp
+from joint import SPEC, TIMES, fleet, laws, newcomer, ramp
 from laws import law_of
 
 import closura as cl
 from closura.diagnose import Membership
 from closura.laws import FittedLaw, KnownLaw
+from closura.laws._basis import largest, node_places
 from closura.predict import Newcomers
 from closura.predict._law_share import _explained
 from closura.predict._new_systems import matched
@@ -82,16 +83,24 @@ def unfitted(fitted) -> Newcomers:
 def test_beyond_the_table_predictions_are_as_open_as_the_prior():
     """The table ends near 1: a law of known past goes on as its prior does, where straight lines would be sure of themselves."""
     count, still = 2000, np.zeros((2000, 2, 2))
-    tau, law = np.full((count, 2), 0.04), laws(np.zeros((count, 2)), log_size=0.0)
+    tau, law = np.full((count, 2), 0.04), laws(np.zeros((count, 2)))
     fitted = fleet(ramp(0.1), still, still[:, 0], tau, law)
     with pytest.warns(UserWarning, match="extrapolation"):
         table = fitted.predict(until=2.0).query("system == 's0'").set_index("time")
     end = float(law.frame.high[0])
     assert table["sd"].loc[:1.0].max() < 1e-3
-    # The law's third derivative is white noise: u has sd d^3.5 / (6 sqrt 7) at distance d from the end, in the units of input
-    # and law, and somewhat more because nine nodes leave gradient and curvature at the end a little open.
+    # The trend's third derivative is white noise: u has sd d^3.5 / (6 sqrt 7) at distance d from the end, in the units of input
+    # and law, if all of the trend is known inside. Coordinates on nine nodes leave more open, and detail goes on too: within three
+    # standard errors of 400 draws.
     least = 0.5 * ((2.0 - end) / 0.5) ** 3.5 / (6 * np.sqrt(7))
-    assert least < table["sd"].loc[2.0] < 2 * least
+    z, nodes = np.linspace((end - 0.5) / 0.5, 3.0, 801), node_places(law.frame.axis, law.frame.scaling)[0]
+    prior, variance = SPEC.prior(law.frame.scaling), 0.0
+    for kernel, count, size in zip((prior.trend, prior.fine), prior.counts(9), (1.0, np.exp(-5.0))):
+        told = largest(kernel, z, nodes[nodes != 0], 1.0, count)[:, 0]
+        left_open = kernel(z, z, 1.0)[:, 0] - told @ told.T
+        variance += 0.25 * size * np.trapezoid(np.trapezoid(left_open, z), z)
+    assert least < table["sd"].loc[2.0]
+    assert table["sd"].loc[2.0] == pytest.approx(np.sqrt(variance), rel=0.1)
     assert table["law_share"].loc[2.0] > 0.9
     with pytest.warns(UserWarning, match="lie even beyond its table, where it is a straight line"):
         fitted.predict(until=6.0)

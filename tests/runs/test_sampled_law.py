@@ -64,7 +64,7 @@ def test_draws_on_a_grid_are_thinned_and_numbered(law, monkeypatch):
     unknowns = law_unknowns({"f": law}, 16, 4)
     assert {name: part.shape for name, (_, part) in unknowns.items()} == {
         "f_coordinates": (16, 4, 33),
-        "f_log_size": (16, 4),
+        "f_log_size": (16, 4, 2),
     }
 
 

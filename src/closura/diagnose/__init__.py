@@ -26,6 +26,7 @@ from ._trajectories import (
     on_points as on_points,
     predicted as predicted,
     scores as scores,
+    solved_draws as solved_draws,
     spot_check as spot_check,
     theta_scores as theta_scores,
     trajectories as trajectories,

@@ -49,7 +49,8 @@ def foreseen(run: Run) -> list[str]:
     chains, unit = _plausible(run)
     if not len(unit):
         return []
-    told, priors = information(run.posterior, chains), precisions(run.setup.population, chains)
+    # By the solver: a surrogate is not trained yet.
+    told, priors = information(run.posterior.by_solver(), chains), precisions(run.setup.population, chains)
     inputs, found = _inputs(run, chains), []
     for draw, prior in enumerate(priors):
         here = jax.tree.map(itemgetter((draw, 0)), chains.law)

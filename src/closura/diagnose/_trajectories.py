@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -18,6 +19,7 @@ from ..learning import Run
 
 BAND_NUMBERS = 2_000_000
 DRAWS = (32, 100)  # at least and at most
+SELDOM = 0.1  # of draws: in one of them a single system may fail
 SCORED = 5_000  # inputs of a law
 INTERVAL, BULK = (0.025, 0.975), (0.01, 0.99)
 SCORES: tuple[str, ...] = ("theta_mse", "coverage_2sd", "coverage_95", "population_coverage_95")
@@ -50,14 +52,18 @@ class Trajectories(NamedTuple):
     fit: np.ndarray
     truth: np.ndarray | None
     visited_truth: dict[str, np.ndarray]
+    chosen: np.ndarray  # their numbers among all that were kept
 
 
 class SurrogateError(NamedTuple):
-    """How far a surrogate is from the solver at posterior draws, in units of the noise; and for which system most."""
+    """How far a surrogate is from the solver at posterior draws, in units of the noise; and for which system most. `joint` is the
+    standard deviation, about, of its error of the log likelihood of all systems, where chains sample laws; else None."""
 
     overall: float
     worst: float
     system: str
+    joint: float | None = None
+    unsolved: float = 0.0  # share of draws at which the solver has no solution; they are left out of the others
 
 
 class SpotCheck(NamedTuple):
@@ -87,6 +93,17 @@ def on_grid(
     return jax.vmap(of_systems, (0, 0, None))(theta, states, jnp.arange(theta.shape[1]))
 
 
+def solved_draws(found: np.ndarray) -> np.ndarray:
+    """Predictions (draw, ...) with a draw that has none replaced by one before it that has. Chains on a surrogate may come to
+    where the solver fails; where that is more than seldom nothing is replaced, so that it is noticed."""
+    fine = np.isfinite(found).reshape(len(found), -1).all(axis=1)
+    if fine.all() or np.mean(~fine) > SELDOM:
+        return found
+    number = np.where(fine, np.arange(len(found)), -1)
+    before = np.maximum.accumulate(number)
+    return found[np.where(before < 0, int(np.argmax(fine)), before)]
+
+
 def trajectories(run: Run, truth: Truth | None = None) -> Trajectories:
     """At 32 to 100 draws, spread evenly."""
     forward, problem, theta = run.setup.exact.forward, run.problem, run.theta()
@@ -94,15 +111,16 @@ def trajectories(run: Run, truth: Truth | None = None) -> Trajectories:
     each = theta.shape[2] * len(problem.points) * len(problem.observed)
     wanted = int(np.clip(BAND_NUMBERS // each, *DRAWS))
     some = np.linspace(0, len(flat) - 1, min(wanted, len(flat))).astype(int)
-    fit = np.asarray(on_grid(forward, jnp.asarray(flat[some]), *run.views_at(some)))
+    fit = solved_draws(np.asarray(on_grid(forward, jnp.asarray(flat[some]), *run.views_at(some))))
     true_laws = {} if truth is None else truth.laws or {}
     if truth is None or not problem.closures.keys() <= true_laws.keys():
-        return Trajectories(flat[some], fit, None, {})
+        return Trajectories(flat[some], fit, None, {}, some)
     known = {name: KnownLaw(Known(true_laws[name], spec.inputs)) for name, spec in problem.closures.items()}
     true_theta = jnp.asarray(truth.theta, float)
     seen = _calls(forward, true_theta, known)
     visited = {name: np.asarray(x).reshape(-1, x.shape[-1]) for name, x in seen.items()}
-    return Trajectories(flat[some], fit, np.asarray(on_grid(forward, true_theta[None], known))[0], visited)
+    true_fit = np.asarray(on_grid(forward, true_theta[None], known))[0]
+    return Trajectories(flat[some], fit, true_fit, visited, some)
 
 
 @jit_soon
@@ -123,21 +141,32 @@ def spot_check(run: Run, paths: Trajectories, truth: Truth | None) -> SpotCheck:
     figures: dict[str, float | None] = dict.fromkeys(SURROGATE_FIGURES)
     if not seen.forward.approximate:
         return SpotCheck(figures)
-    draws, laws = jnp.asarray(paths.draws), run.views
-    said, solution = (np.asarray(predicted(t, draws, laws, network=run.network), float) for t in (seen, exact))
-    square = np.mean(exact.noise.apart(said, solution, run.sigma()) ** 2, axis=0)
+    draws, (laws, axes), network = jnp.asarray(paths.draws), run.views_at(paths.chosen), run.network
+    said, solution = (np.asarray(predicted(t, draws, laws, axes, network), float) for t in (seen, exact))
+    solved = np.all(np.isfinite(solution), axis=2, keepdims=True)
+    square = np.mean(exact.noise.apart(said, np.where(solved, solution, said), run.sigma()) ** 2, axis=0)
     each = np.sqrt(np.sum(np.where(mask, square, 0.0), axis=1) / np.maximum(1, mask.sum(axis=1)))
     worst = int(np.argmax(each))
-    error = SurrogateError(float(np.sqrt(square[mask].mean())), float(each[worst]), run.data.systems[worst])
-    said = np.asarray(on_grid(seen.forward, draws, run.network), float)
+    overall = float(np.sqrt(square[mask].mean()))
+    # Where chains sample laws one test is for all systems at once, and errors add.
+    joint = overall * float(np.sqrt(mask.sum())) if axes else None
+    error = SurrogateError(overall, float(each[worst]), run.data.systems[worst], joint, float(np.mean(~solved)))
+    said = np.asarray(on_grid(seen.forward, draws, *_asked(network, laws, axes)), float)
     figures |= {"surrogate_error": error.overall, "surrogate_error_worst": error.worst}
-    figures["surrogate_fit_mse"] = float(np.mean((said - paths.fit) ** 2))
+    figures["surrogate_fit_mse"] = float(np.nanmean((said - paths.fit) ** 2))
+    laws = run.views
     if truth is not None and paths.truth is not None:
         true_theta = jnp.asarray(truth.theta, float)[None]
-        for name, forward, context in (("surrogate", seen.forward, run.network), ("solver", exact.forward, laws)):
+        asked = seen.forward.with_own_laws(network, laws if axes else {})
+        for name, forward, context in (("surrogate", seen.forward, asked), ("solver", exact.forward, laws)):
             solution = np.asarray(on_grid(forward, true_theta, context), float)[0]
             figures[f"{name}_mse"] = float(np.mean((solution - paths.truth) ** 2))
     return SpotCheck(figures, error, said.mean(axis=0))
+
+
+def _asked(network: PyTree, laws: SolverLaws, axes: int) -> tuple[PyTree, int]:
+    """The network as it is asked about laws, with so many axes in front where these have them."""
+    return (eqx.filter_vmap(network.seeing)(laws), axes) if axes else (network, 0)
 
 
 Score = Callable[[FittedLaw, Callable[..., ArrayLike], np.ndarray], float]

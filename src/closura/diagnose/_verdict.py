@@ -17,6 +17,7 @@ from ._trajectories import SurrogateError
 from ._undecided import Undecided, advice, in_words
 
 SURROGATE_LIMIT = 0.5
+JOINT_LIMIT = 1.0  # units of log likelihood
 READING_LIMIT = 0.2
 # With so many failed proposals every other complaint has this one cause.
 HOPELESS = 0.95
@@ -214,6 +215,11 @@ def _judge_surrogate(verdict: Verdict, settings: Settings, off: SurrogateError) 
     learned from its draws."""
     size = f"{off.overall:.2f} times the noise" if np.isfinite(off.overall) else "beyond all numbers"
     exceeds = not off.overall <= SURROGATE_LIMIT
+    if off.unsolved > FAILED_SAID and not settings.corrected:
+        verdict.untrusted(
+            f"At {off.unsolved:.1%} of posterior draws the solver has no solution, and the surrogate says one: {MAKE_SOLVABLE}, or sample with "
+            "--delayed-acceptance."
+        )
     if exceeds and settings.corrected:
         verdict.remarks.append(
             f"The surrogate is off by {size}; the kept draws are corrected by the solver, but the law was learned from draws of "
@@ -223,6 +229,12 @@ def _judge_surrogate(verdict: Verdict, settings: Settings, off: SurrogateError) 
         verdict.untrusted(
             f"The surrogate is off from the solver by {size} at posterior draws (should be below {SURROGATE_LIMIT}): raise "
             "--iterations, or inner_steps; sample with --delayed-acceptance, which corrects it by the solver; or use --forward solver."
+        )
+    elif off.joint is not None and not off.joint <= JOINT_LIMIT and not settings.corrected:
+        verdict.untrusted(
+            f"The surrogate is off from the solver by {off.overall:.3f} times the noise at posterior draws. One test moves the law in all "
+            f"systems at once, and over all observations that makes {off.joint:.1f} units of log likelihood (should be below {JOINT_LIMIT:g}): raise "
+            "inner_steps or replay; sample with --delayed-acceptance, which corrects it by the solver; or use --forward solver."
         )
     elif off.worst > SURROGATE_LIMIT and not settings.corrected:
         verdict.remarks.append(

@@ -51,10 +51,12 @@ class Equation(abc.ABC):
     sloped: bool = False  # a part of the boundary has a given derivative instead of a value
     second_order: bool = False  # the second half of the states are the time derivatives of the first
     # A solution takes milliseconds, so that a sampler must do with few; which default settings suit ("curves", "fields" or
-    # "evolutions"); what chains see by default; over how many devices they may be spread.
+    # "evolutions"); what chains see by default; through which forward models they sample unknown laws by default, the first of
+    # which is what they see then; over how many devices they may be spread.
     expensive: bool = True
     profile: str = "fields"
     default_forward: str = "solver"
+    samples_laws_on: tuple[str, ...] = ()
     most_devices: int | None = None
 
     def __init__(self, states: tuple[str, ...], axes: tuple[str, ...], stated: Mapping[str, Any]):
@@ -293,10 +295,15 @@ class ForwardModel(abc.ABC):
         return np.full(1, np.inf)
 
     def initialise(
-        self, prior: Population, laws: SolverLaws, theta: Float[Array, "group slot system parameter"], key: Array
+        self,
+        prior: Population,
+        laws: SolverLaws,
+        theta: Float[Array, "group slot system parameter"],
+        key: Array,
+        values: PyTree = None,
     ) -> tuple[PyTree, tuple[PyTree, ...]]:
         """The network to be trained with its first weights, and the draws with their labels that it is first trained on;
-        nothing for a solver."""
+        nothing for a solver. `values` are what a network sees of laws that chains sample."""
         return None, ()
 
 

@@ -1,6 +1,6 @@
 """Forward models: theta and closures to predicted observations and their derivatives."""
 
-from ._blocks import solve_systems as solve_systems
+from ._blocks import block_size as block_size, solve_systems as solve_systems
 from ._likelihood import Likelihood as Likelihood, likelihood as likelihood, seen_through as seen_through
 from .noise import (
     Measured as Measured,
@@ -17,4 +17,11 @@ from .surrogates._frame import (
     supervised as supervised,
     trainable as trainable,
 )
-from .surrogates._surrogate import SURROGATES as SURROGATES, Surrogate as Surrogate, forwards as forwards
+from .surrogates._law_values import LawValues as LawValues, law_values as law_values
+from .surrogates._surrogate import (
+    SURROGATES as SURROGATES,
+    Surrogate as Surrogate,
+    allowed as allowed,
+    forwards as forwards,
+    sees_laws as sees_laws,
+)

@@ -1,5 +1,6 @@
 """How many solves are worked through at once."""
 
+import equinox as eqx
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, PyTree
@@ -20,9 +21,11 @@ def block_size(solves: int, bytes_each: int) -> int:
 def solve_systems(
     forward: ForwardModel, theta: Float[Array, "*draw system parameter"], laws: PyTree, law_axes: int = 0
 ) -> Float[Array, "*draw system point state"]:
-    """Solutions on the grid for draws of all systems, a block at a time; with `law_axes` laws have a draw axis in front."""
+    """Solutions on the grid for draws of all systems, a block at a time; with `law_axes` laws (or what stands in their place)
+    have a draw axis in front."""
     if law_axes:
-        return lax.map(lambda one: solve_systems(forward, *one), (theta, laws))
+        arrays, rest = eqx.partition(laws, eqx.is_array)
+        return lax.map(lambda one: solve_systems(forward, one[0], eqx.combine(one[1], rest)), (theta, arrays))
     flat = theta.reshape(-1, theta.shape[-1])
     system = jnp.broadcast_to(jnp.arange(theta.shape[-2]), theta.shape[:-1]).reshape(-1)
     size = block_size(len(flat), forward.working_set_size(0) * theta.dtype.itemsize)

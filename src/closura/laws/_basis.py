@@ -178,8 +178,8 @@ class Smooth(NamedTuple):
         trend, fine = self.counts(len(nodes))
         parts = [
             np.stack(columns, axis=-1),
-            largest(self.trend, z, self.free(nodes), step, trend),
-            largest(self.fine, z, self.free(nodes), step, fine),
+            largest(self.trend, z, self.free(nodes, TREND), step, trend),
+            largest(self.fine, z, self.free(nodes, FINE), step, fine),
         ]
         return np.concatenate(parts, axis=-1), np.repeat([RIGID, TREND, FINE], [part.shape[-1] for part in parts])
 
@@ -188,8 +188,11 @@ class Smooth(NamedTuple):
         half = 2 if self.parity else 1
         return nodes // 4 // half, 2 * nodes // 3 // half
 
-    def free(self, nodes: np.ndarray) -> np.ndarray:
-        """Nodes at which W and M may have any values: with a symmetry the right side says it all."""
+    def free(self, nodes: np.ndarray, kind: int) -> np.ndarray:
+        """Nodes at which W or M may have any value: W has none at zero, nor has an odd M; with a symmetry the right side says it
+        all."""
+        if kind == FINE and self.parity >= 0:
+            return nodes[nodes >= 0] if self.parity else nodes
         return nodes[nodes > 0] if self.parity else nodes[nodes != 0]
 
     def trend(self, z: np.ndarray, at: np.ndarray, step: float) -> np.ndarray:

@@ -23,22 +23,20 @@ def longer(frame: Frame, prior: Smooth, steps: int) -> tuple[Frame, int]:
     left = -right[::-1] if prior.parity else old[0] - step * np.arange(steps if min(given) >= old[0] else 0, 0, -1)
     z = np.concatenate([left, old, right])
     inside = slice(len(left), len(left) + len(old))
-    features, kind = prior.features(z, np.where(z < 0, -1, 1), step, old)
+    features, kinds_inside = prior.features(z, np.where(z < 0, -1, 1), step, old)
     edges = ends(features[inside], len(old), middle)
-    basis, start = prior.conditioned(lambda points: between(points, old, *edges), kind)
-    parts, kinds = [], []
-    counts = prior._replace(parity=0).counts(steps)
+    basis, start = prior.conditioned(lambda points: between(points, old, *edges), kinds_inside)
+    parts, kinds = [np.zeros((len(z), 2, 0))], []
+    counts = prior.counts(len(old)), prior._replace(parity=0).counts(steps)
     for new in (right,) if prior.parity else (left, right):
-        for size, kernel, told, count in zip(
-            (TREND, FINE), (prior.trend, prior.fine), prior.counts(len(old)), counts if len(new) else (0, 0)
-        ):
-            parts.append(_left_open(kernel, z, new, prior.free(old), step, told, count))
-            kinds += [size] * count
+        for kind, kernel, told, count in zip((TREND, FINE), (prior.trend, prior.fine), *counts) if len(new) else ():
+            parts.append(_left_open(kernel, z, new, prior.free(old, kind), step, told, count))
+            kinds += [kind] * count
     more = np.concatenate(parts, axis=-1)
     more[inside] = 0.0  # there all is told
     nodes, offset = features @ basis, features @ start
     nodes[inside], offset[inside] = frame.nodes, frame.offset
-    own = np.array([np.array(kinds) == size for size in (TREND, FINE)], float)
+    own = np.array([np.array(kinds, int) == size for size in (TREND, FINE)], float)
     made = frame._replace(
         axis=Axis(frame.axis.step, frame.axis.offset + len(left), len(z)),
         nodes=jnp.asarray(np.concatenate([nodes, more], axis=-1), float),

@@ -47,7 +47,7 @@ class Law(LawSpec):
     - `positive`: f > 0;  `increasing`, `decreasing`, `convex`, `concave`
     - `dissipative`: x f(x) >= 0 (a damper never drives)
 
-    Sharp places, each side smooth on its own: `kink=x0`, where the gradient may jump; `jump=x0`, where the value may, rounded
+    Sharp places, each side with a trend of its own: `kink=x0`, where the gradient may jump; `jump=x0`, where the value may, rounded
     over a width that is inferred.
 
     The prior is wide: a parabola, on it a trend whose third derivative is white noise, and detail that changes over an eighth of

@@ -137,7 +137,7 @@ class Bilevel(NamedTuple):
             return old.at[at].set(jnp.where(fine.reshape(fine.shape + (1,) * (new.ndim - 3)), new, old[at]))
 
         theta, label = jax.tree.map(put, (replay.theta, replay.label), (draws, label))
-        return Replay(theta, label, (replay.next + count) % slots)
+        return replay._replace(theta=theta, label=label, next=(replay.next + count) % slots)
 
     def residual(self, weights: PyTree, laws: PyTree, batch: Draw) -> Float[Array, "draw condition"]:
         network = eqx.combine(weights, self.setup.network)
@@ -154,11 +154,11 @@ class Bilevel(NamedTuple):
             jnp.floor(n * u).astype(int) for n, u in zip((slots, systems), uniforms_by_group(keys, (size,), (size,)))
         )
 
-        def one_group(key: Array, theta: Array, label: Array | None, slot: Array, system: Array) -> Draw:
-            picked = None if label is None else label[slot, system]
-            return Draw(theta[slot, system], system, picked, jr.split(key, size))
+        def one_group(key: Array, kept: Replay, slot: Array, system: Array) -> Draw:
+            label, law = jax.tree.map(lambda a: a[slot, system], (kept.label, kept.law))
+            return Draw(kept.theta[slot, system], system, label, jr.split(key, size), law)
 
-        return _joined(jax.vmap(one_group)(keys, replay.theta, replay.label, slot, system))
+        return _joined(jax.vmap(one_group)(keys, replay, slot, system))
 
     def train(self, laws: PyTree, replay: Replay) -> tuple[Trained, Float[Array, ""]]:
         """The surrogate after its steps of this iteration, and its loss before the last of them."""
@@ -226,8 +226,10 @@ class Bilevel(NamedTuple):
             return (tries == 0) | ((tries == 1) & ~jnp.all(fine))
 
         sound = jnp.broadcast_to(self.sound, self.draws.shape[:3])
-        _, _, _, (gradient, label, _) = lax.while_loop(needed, again, (jnp.asarray(0), self.draws, sound, empty))
-        return gradient, label
+        found = lax.while_loop(needed, again, (jnp.asarray(0), self.draws, sound, empty))
+        _, _, solved, (gradient, label, _) = found
+        # The solution that stood in for one that cannot be had is that of other parameters: no label.
+        return gradient, jax.tree.map(lambda states: jnp.where(solved[..., None, None], states, jnp.nan), label)
 
     def unrolled(self) -> tuple[Trained, Replay, PyTree, Array]:
         def upper(laws: PyTree) -> tuple[Array, PyTree]:

@@ -11,7 +11,16 @@ from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray, PyTree
 
 from ..data import DataError, Observations
 from ..equations import Equation, ForwardModel, ProblemError, constant_laws, place_names
-from ..forward import NoisePrior, likelihood, noise_prior, seen_through, trainable
+from ..forward import (
+    LawValues,
+    NoisePrior,
+    law_values,
+    likelihood,
+    noise_prior,
+    seen_through,
+    sees_laws,
+    trainable,
+)
 from ..laws import AbstractLaw, Range, Scaling, SolverLaws, build, first_of, prepare
 from ..parameters import System
 from ..population import Effects, Population, normal, population, uniforms
@@ -21,6 +30,7 @@ from ._settings import Settings, SettingsError
 from ._setup import Replay, Setup, State, begin
 
 MARGIN = 0.25
+FIRST_DRAWS = 4  # of a group, of which a surrogate that sees laws takes its units
 SURVEY_POINTS = 2_000_000
 PATIENCE = 86_400.0  # seconds that the solutions a surrogate is trained on may take
 RESTS = 0.01  # of the rates that the data need: what moves less is at rest
@@ -48,16 +58,19 @@ def initialise(problem: Equation, data: Observations, settings: Settings) -> tup
     check_physics(target.forward, views_of(first_of(laws, 2), ranges))
     own = {name: law for name, law in laws.items() if law.spec.per_chain}
     laws = {name: law for name, law in laws.items() if name not in own}
-    if own and seen.forward.approximate:
+    sampled = [name for name, law in own.items() if law.weights is not None]
+    if own and not sees_laws(settings.forward):
         raise SettingsError(
             f"every chain has its own law {', '.join(own)}, and one network cannot stand for all; use forward='solver'"
         )
+    if own and seen.forward.approximate and "derivatives" not in problem.offers:
+        raise SettingsError(
+            f"sampled laws are learned by derivatives of the solution, and {problem.name!r} has none; use law_kind='network'"
+        )
     chains = chains._replace(law=own or ())
-    first = chains.theta[:, : settings.replay]
-    network, kept = seen.forward.initialise(prior, views_of(laws, ranges), first, key_network)
-    replay = Replay(kept[0], kept[1], jnp.zeros(settings.groups, int)) if kept else ()
+    values = law_values_over(first_of(own, 2), ranges, {name: (ranges[name].low, ranges[name].high) for name in own})
+    network, replay = first_surrogate(seen.forward, prior, laws, chains, ranges, settings, values, key_network)
     surrogate, frame = eqx.partition(network, trainable(network))
-    sampled = [name for name, law in own.items() if law.weights is not None]
     observations = target.measured.value.shape[-1]
     sampler = make_sampler(settings, prior, noise, (len(data.systems), observations), sampled, problem.parameters.logs)
     check_moves(sampler, chains)
@@ -65,6 +78,40 @@ def initialise(problem: Equation, data: Observations, settings: Settings) -> tup
     weights = {name: law.weights for name, law in laws.items()}
     state = State(keys, chains, {}, begin(weights), begin(surrogate), replay, ranges)
     return setup, [*notes, *problem.parameters.notes], with_blanks(setup, state)
+
+
+def law_values_over(
+    laws: Mapping[str, AbstractLaw], ranges: Mapping[str, PyTree], inputs: Mapping[str, tuple[ArrayLike, ArrayLike]]
+) -> LawValues | None:
+    """What a surrogate sees of sampled laws (as one chain holds them): values from the low to the high end of their inputs."""
+    ends = {name: (np.asarray(low), np.asarray(high)) for name, (low, high) in inputs.items()}
+    return law_values(ends, {name: laws[name].unit(ranges[name]) for name in ends})
+
+
+def first_surrogate(
+    forward: ForwardModel,
+    prior: Population,
+    laws: Mapping[str, AbstractLaw],
+    chains: Chains,
+    ranges: Mapping[str, PyTree],
+    settings: Settings,
+    values: LawValues | None,
+    key: PRNGKeyArray,
+) -> tuple[PyTree, Replay | tuple[()]]:
+    """A surrogate with its first weights, and the draws that it is first trained on; None and () for a solver."""
+    own = first_of(chains.law or {}, 2)
+    views = views_of({**laws, **own}, ranges)
+    first = chains.theta[:, : min(settings.replay, FIRST_DRAWS) if own else settings.replay]
+    network, kept = forward.initialise(prior, views, first, key, values)
+    if not kept:
+        return network, ()
+    begun = jnp.zeros(settings.groups, int)
+    if values is None:
+        return network, Replay(kept[0], kept[1], begun)
+    # These tell units; before it is trained all of them are replaced.
+    slots = np.arange(settings.replay) % first.shape[1]
+    theta, label = jax.tree.map(lambda a: a[:, slots], kept)
+    return network, Replay(theta, label, begun, jnp.zeros((*theta.shape[:3], len(values.center))))
 
 
 def check_patience(problem: Equation, settings: Settings, systems: int) -> None:

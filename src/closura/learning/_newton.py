@@ -65,10 +65,15 @@ def retabled(
         after[name] = _suited(law.spec, old, range_, settled)
         if after[name] is old:
             continue
-        firsts = [jax.tree.map(partial(_first_chain, group), law) for group in range(law.weights.shape[0])]
-        moved = jnp.stack([first.reframed(old, after[name]).weights for first in firsts])
-        laws[name] = law.with_weights(jnp.broadcast_to(moved[:, None], law.weights.shape))
+        laws[name] = reframed_to(law, old, after[name])
     return chains._replace(law=laws), after
+
+
+def reframed_to(law: AbstractLaw, old: PyTree, new: PyTree) -> AbstractLaw:
+    """Laws in another frame, where chains of a group share one."""
+    firsts = [jax.tree.map(partial(_first_chain, group), law) for group in range(law.weights.shape[0])]
+    moved = jnp.stack([first.reframed(old, new).weights for first in firsts])
+    return law.with_weights(jnp.broadcast_to(moved[:, None], law.weights.shape))
 
 
 def _suited(spec: Law, old: PyTree, range_: Range, settled: bool) -> PyTree:

@@ -30,6 +30,7 @@ from ._initialise import (
     table_range,
 )
 from ._kept import Kept
+from ._law_surrogate import begin_surrogate, refine_surrogate, sees_sampled_laws, solver_round
 from ._newton import (
     MARGIN,
     ROUNDS,
@@ -42,7 +43,8 @@ from ._newton import (
     restated,
     retabled,
 )
-from ._program import DRAWS, SAME, STATE, Program
+from ._program import DRAWS, GROUPS, SAME, STATE, Program
+from ._refine import refine
 from ._schedule import learn_schedule, make_plan, sample_schedule, temperatures
 from ._settings import Settings, with_laws
 from ._setup import AXIS, Draws, Log, Setup, State
@@ -64,9 +66,9 @@ def _posterior_of(setup: Setup, laws: SolverLaws, state: State) -> Posterior:
 
 
 def _network_note(laws: str, settings: Settings) -> str:
-    cure = "its solutions are expensive: forward='solver' with law_kind='sampled' (--law sampled) takes hours"
+    cure = "its solutions are expensive: forward='basis' with law_kind='sampled' (--law sampled) samples it"
     if settings.networks:
-        cure = f"forward={settings.forward!r} knows no other, forward='solver' does"
+        cure = f"forward={settings.forward!r} knows no other, forward='basis' and forward='solver' do"
     return f"law {laws} is a network here, without error bars of its own; {cure}"
 
 
@@ -98,6 +100,7 @@ class Run(Kept):
         self.history: list[dict[str, np.ndarray]] = []
         self.chunks: list[Draws] = []  # a chunk each, (draw, group, chain, ...)
         self.nonfinite = 0
+        self.surrogate_errors: list[float] = []  # of each refinement, before it
         axes = 0 if state.chains.law else None
         self._programs: dict[str, PyTree] = {
             "learn": Program(learn, self.setup, self.mesh, (STATE, SAME), (STATE, SAME)),
@@ -125,7 +128,9 @@ class Run(Kept):
 
     def advance(self) -> dict[str, np.ndarray]:
         """One chunk of the current phase; returns its log."""
-        return self._learn_chunk() if self.phase == "learn" else self._sample_chunk()
+        if self.phase != "learn":
+            return self._sample_chunk()
+        return solver_round(self) if sees_sampled_laws(self) else self._learn_chunk()
 
     def _learn_chunk(self) -> dict[str, np.ndarray]:
         size = self.plan.learn_chunk
@@ -152,6 +157,21 @@ class Run(Kept):
         self._end_learning(float(temperature[-1]))
         return entries
 
+    def note_round(self, log: Log, temperature: float) -> dict[str, np.ndarray]:
+        """Log a round of learning by the solver; where it has arrived, or it is late, it was the last."""
+        entries = self._log("learn", log, 1, np.array([temperature]))
+        if self.arrived >= ROUNDS and self.iteration < self.plan.learn:
+            self.plan, self.learned = self.plan._replace(learn=self.iteration), self.iteration
+        self._end_learning(temperature)
+        return entries
+
+    @property
+    def refine_program(self) -> Program:
+        """Trains a surrogate that sees laws; made when it is first asked for."""
+        if "refine" not in self._programs:
+            self._programs["refine"] = Program(refine, self.setup, self.mesh, (STATE, GROUPS, SAME), (STATE, SAME))
+        return self._programs["refine"]
+
     def _end_learning(self, temperature: float) -> None:
         """Sampled laws are learned once Newton's method has arrived; the clock may end learning before."""
         minutes = self.settings.minutes
@@ -165,6 +185,8 @@ class Run(Kept):
     def _sample_chunk(self) -> dict[str, np.ndarray]:
         phase, size = self.phase, self.plan.sample_chunk
         if self.iteration == self.plan.learn:
+            if sees_sampled_laws(self):
+                begin_surrogate(self, self._first)
             self._tune(self.state.chains)
             self._disperse()
             self.state = self.spread(blank_cache(self.setup, self.state, sampling=True))
@@ -179,6 +201,8 @@ class Run(Kept):
             if self.finished and self.extended < self.settings.extend and not self.convergence().enough:
                 self.extended += not self._out_of_time
         elif self.phase == "tune":  # after the last chunk of tuning nothing changes any more
+            if sees_sampled_laws(self):
+                refine_surrogate(self, draws)
             # Draws of a whole chunk make a smoother preconditioner than one moment of the ensemble.
             self._tune(draws.pooled(self.state.chains))
         else:

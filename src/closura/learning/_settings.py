@@ -8,7 +8,7 @@ from typing import Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_serializer, field_validator, model_validator
 
 from ..equations import Equation
-from ..forward import forwards
+from ..forward import allowed, forwards, sees_laws
 from ..population import POPULATIONS, Diagonal
 from ..sampling import JointBlock, Kernel
 
@@ -167,7 +167,7 @@ class Settings(Given):
     @property
     def networks(self) -> bool:
         """Must unknown laws be networks: asked for, or the only ones that the forward model and the sampler know?"""
-        return self.law_kind == "network" or self.forward != "solver" or self.blocks == "joint"
+        return self.law_kind == "network" or not sees_laws(self.forward) or self.blocks == "joint"
 
     @property
     def corrected(self) -> bool:
@@ -250,6 +250,10 @@ PROFILES = {"curves": _CURVES, "fields": _FIELDS, "evolutions": _EVOLUTIONS}  # 
 # Where chains sample the law: Newton steps need few iterations, and every chain must find its place among laws.
 _SAMPLED: Values = {"chains": 32, "groups": 4, "iterations": 600, "chunk": 100, "tempering": 0.5}
 _SAMPLED |= {"tune": 400, "draws": 200, "thin": 5}
+# On a surrogate: what learns is Gauss-Newton steps, an iteration each; the surrogate is trained once, on many draws, and refined.
+_ON_BASIS: Values = {"groups": 2, "iterations": 80, "newton_every": 1, "thin": 5, "draws": 400, "extend": 10}
+_ON_BASIS |= {"replay": 256, "inner_steps": 16, "surrogate_rate": 1e-2}
+_SAMPLED_ON = {"basis": _ON_BASIS}
 
 # The runs of the paper (its appendix A), by problem; problems it does not have get those of its first.
 _PAPER: Values = {"groups": 1, "blocks": "joint", "covariance": "self", "hypergradient": "unrolled"}
@@ -302,8 +306,7 @@ def make_settings(values: Mapping[str, object], problem: Equation | None = None)
     """
     values = current_names(values)
     preset = str(values.get("preset") or "default")
-    by_default = "solver" if problem is None or preset != "default" else problem.default_forward
-    forward = str(values.get("forward") or by_default)
+    forward = str(values.get("forward") or _usual_forward(problem, preset, values.get("law_kind")))
     known = PROFILES["curves" if problem is None else problem.profile]
     if preset == "paper":
         known = PAPER.get("" if problem is None else problem.name, _FIRST)
@@ -316,12 +319,21 @@ def make_settings(values: Mapping[str, object], problem: Equation | None = None)
     if problem is None:
         return settings
     if any(spec.trainable and spec.per_chain for spec in with_laws(problem, settings).closures.values()):
-        usual |= _SAMPLED
+        usual |= _SAMPLED | _SAMPLED_ON.get(forward, {})
         settings = checked(Settings, usual | values)
     if "chains" not in values and settings.blocks == "system":
         many = max(settings.chains, settings.chains_for(len(problem.parameters)))
         settings = checked(Settings, usual | {"chains": many} | values)
     return settings
+
+
+def _usual_forward(problem: Equation | None, preset: str, law_kind: object) -> str:
+    """What chains see where nobody says it: of a law that is to be sampled, what samples it best."""
+    if problem is None or preset != "default":
+        return "solver"
+    laws = any(spec.sampled for spec in problem.closures.values()) and law_kind != "network"
+    best = [name for name in problem.samples_laws_on if laws and allowed(name, problem)]
+    return best[0] if best else problem.default_forward
 
 
 def with_laws(problem: Equation, settings: Settings) -> Equation:
@@ -331,9 +343,9 @@ def with_laws(problem: Equation, settings: Settings) -> Equation:
             "blocks='joint' is the published sampler" if settings.blocks == "joint" else f"forward={settings.forward!r}"
         )
         raise SettingsError(
-            f"{why} knows laws as networks only; use forward='solver' to sample them, or law_kind='network'"
+            f"{why} knows laws as networks only; use forward='solver' to sample them (of a field forward='basis'), or law_kind='network'"
         )
-    networks = settings.networks or (problem.expensive and settings.law_kind is None)
+    networks = settings.networks or (settings.law_kind is None and settings.forward not in problem.samples_laws_on)
     if settings.law_kind is None and not networks:
         return problem
     laws = {n: spec.as_network() if networks else spec.as_sampled() for n, spec in problem.closures.items()}

@@ -29,11 +29,13 @@ class Trained(NamedTuple):
 
 
 class Replay(NamedTuple):
-    """Recent draws with, for a supervised surrogate, the solver's solutions there; the oldest is replaced next."""
+    """Recent draws with, for a supervised surrogate, the solver's solutions there, and what it sees of laws that chains sample;
+    the oldest is replaced next."""
 
     theta: Float[Array, "group slot system parameter"]
     label: Array | None  # (group, slot, system, point, state), or None
     next: Int[Array, " group"]
+    law: Float[Array, "group slot system value"] | None = None
 
 
 class State(NamedTuple):
@@ -156,6 +158,10 @@ class Setup(eqx.Module):
         """Those that run in turn, one before each kept draw."""
         return [kernel for kernel in self.sweep if kernel.leap]
 
+    def network_with(self, surrogate: Trained) -> PyTree:
+        """The surrogate with these weights; None where chains see the solver itself."""
+        return eqx.combine(surrogate.weights, self.network)
+
     def laws(self, weights: Mapping[str, PyTree]) -> dict[str, AbstractLaw]:
         """The laws that all chains share, with these weights."""
         return {name: law.with_weights(weights[name]) for name, law in self.closures.items()}
@@ -178,7 +184,7 @@ class Setup(eqx.Module):
     ) -> Posterior:
         """The density that kernels leave invariant, under these laws and at this point of the schedule; while `sampling`,
         corrected by the solver if that is asked for, and with gradients only if a kernel needs them."""
-        network = eqx.combine(state.surrogate.weights, self.network)
+        network = self.network_with(state.surrogate)
         laws = {**laws, **prepare(first_of(state.chains.law or {}, 1 + self.law_axes), state.ranges)}
         return Posterior(
             self.likelihood,

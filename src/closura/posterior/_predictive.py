@@ -12,7 +12,7 @@ from jaxtyping import Array, PRNGKeyArray
 
 from .._compile import jit_soon
 from ..data import Observations
-from ..diagnose import predicted
+from ..diagnose import predicted, solved_draws
 from ..forward import Noise
 from ..learning import Run
 from ..show import ResidualView, evenly
@@ -76,7 +76,7 @@ def replicate(run: Run) -> Replicas:
     chosen = jnp.asarray(theta[some].reshape(-1, *theta.shape[2:]))
     numbers = theta.shape[1] * chain[:, None] + draw
     # By the likelihood's own forward model: observations need not lie on the time grid.
-    expected = predicted(target, chosen, *run.views_at(numbers.ravel()))
+    expected = jnp.asarray(solved_draws(np.asarray(predicted(target, chosen, *run.views_at(numbers.ravel())))))
     sigma = data.sigma
     if log_sigma is not None:
         inferred = np.exp(log_sigma[some]).reshape(-1, log_sigma.shape[-1]).astype(float)[:, data.quantity]

@@ -1,5 +1,6 @@
 """The joint density that kernels leave invariant, and what of it is expensive."""
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Protocol, runtime_checkable
 
@@ -102,6 +103,10 @@ class Posterior(eqx.Module):
     law_axes: int = eqx.field(static=True, default=1)
     gradients: bool = eqx.field(static=True, default=True)
     scores: bool = eqx.field(static=True, default=False)
+
+    def by_solver(self) -> "Posterior":
+        """The same density with the solver in the place of a surrogate."""
+        return dataclasses.replace(self, likelihood=self.exact, context=self.exact_context)
 
     def refresh(self, chains: Chains) -> Chains:
         evaluate = self.likelihood.evaluate_and_predict if self.gradients else self.likelihood.values_and_predict

@@ -88,6 +88,7 @@ class Custom(Equation):
         self.solve, self.spans, self.anywhere = solve, tuple(spans.values()), span is not None
         self.differentiable, several = differentiable, len(self.axes) > 1
         self.expensive = (several or not differentiable) if expensive is None else expensive
+        self.samples_laws_on = () if self.expensive else ("solver",)
         moving = "evolutions" if "time" in self.axes else "fields"
         self.profile = moving if several else "curves" if differentiable else "fields"
         self.most_devices = 1

@@ -48,6 +48,8 @@ class Elliptic(Equation):
     - `sigma`, `noise`, `covariates` and `name`: as of an `ODE`.
     """
 
+    samples_laws_on = ("basis",)
+
     def __init__(
         self,
         coefficient: Callable[..., Any],

@@ -27,10 +27,10 @@ BUDGET = 400
 
 
 class Warm(NamedTuple):
-    """What a prediction needs beside theta: the laws, and nodal values to start from."""
+    """What a prediction needs beside theta: the laws, and nodal values to start from (None: what is prescribed)."""
 
     laws: SolverLaws
-    start: Float[Array, " node"]
+    start: Float[Array, " node"] | None
 
 
 class _Scaling(NamedTuple):
@@ -91,15 +91,17 @@ class EllipticSolver(ForwardModel):
         return Warm(laws, jnp.where(jnp.all(jnp.isfinite(start)), start, lift))
 
     def with_own_laws(self, context: Warm, laws: SolverLaws) -> Warm:
-        """Where to start from stays: a solution with other laws is near enough."""
-        return context._replace(laws={**context.laws, **laws})
+        """Laws of chains differ as they like where solutions do not go, and a solution with another one may lie where this one
+        lets nothing through: Newton's method would not come back from there. So it starts from what is prescribed."""
+        return Warm({**context.laws, **laws}, None) if laws else context
 
     def working_set_size(self, parameters: int) -> int:
         return 8 * len(self.problem.points) * (1 + parameters)
 
     def predict(self, theta: Theta, context: Warm, where: ObservationIndex, system: System) -> Predictions:
         """The field of one system at its observation points."""
-        u = self._field(theta, context.laws, system, context.start)
+        start = self._equation(theta, context.laws, system).lift if context.start is None else context.start
+        u = self._field(theta, context.laws, system, start)
         states = jnp.sum(where.weight * u[where.node], axis=-1)[:, None]
         return self.problem.operator(theta, where, states, system)
 

@@ -42,6 +42,7 @@ class ODE(InitialValueProblem):
     """
 
     expensive = False
+    samples_laws_on = ("solver",)
     profile = "curves"
     signature = "physics(t, state, p, f)"
 

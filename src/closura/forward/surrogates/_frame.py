@@ -63,6 +63,10 @@ class Frame(Fixed):
         center = lax.stop_gradient(self.units).state_center
         return known if center is None else known + center[rows]
 
+    def part(self, theta: Theta, system: System, states: States) -> States:
+        """What a solution has beside what is known of it, in units of the states: cutoff x what a network says."""
+        return (states - self.lift(theta, system)) / self.scale()
+
     def whole(
         self, theta: Theta, system: System, part: Float[Array, "row state"], rows: Rows = slice(None)
     ) -> Float[Array, "row state"]:
@@ -71,12 +75,14 @@ class Frame(Fixed):
 
 
 class Draw(NamedTuple):
-    """What a network is trained on: parameters of one system, and their solution where that is the label."""
+    """What a network is trained on: parameters of one system, and their solution where that is the label; where chains sample
+    laws, values of these."""
 
     theta: Theta
     system: System
     label: States | None
     key: PRNGKeyArray  # for what a loss draws itself
+    law: Float[Array, " value"] | None = None
 
 
 @runtime_checkable
@@ -91,6 +97,19 @@ class Network(Protocol):
     def states(self, theta: Array, system: System) -> Array: ...
 
     def at(self, theta: Array, where: ObservationIndex, system: System) -> Array: ...
+
+
+@runtime_checkable
+class SeesLaws(Protocol):
+    """What a network has beside that, which answers for every law that chains sample."""
+
+    def given(self, values: Float[Array, " value"]) -> Network:
+        """The network, asked about laws with these values at the inputs where it looks."""
+        ...
+
+    def seeing(self, laws: SolverLaws) -> Network:
+        """The network, asked about these laws."""
+        ...
 
 
 def trainable(network: Network | None) -> PyTree[bool]:
@@ -110,12 +129,15 @@ class Kind:
     - `condition(solver, network, laws, draw)`: (condition, state), zero for a perfect network.
     - `needs`: what of an equation that takes: "solution", which then is the label of a draw, or "residual".
     - `refuses(problem)`: why it cannot be had for a problem, in words that follow its name; "" where it can.
+    - `sees_laws`: a network is made as network(frame, key, values, **sizes) and answers for every law (see `SeesLaws`, `Basis`); by
+      default it knows the one it is trained with.
     """
 
     network: Callable[..., Network]
     condition: Callable[..., Conditions]
     needs: str
     refuses: Callable[[Equation], str] = lambda problem: ""
+    sees_laws: bool = False
 
 
 def supervised(solver: ForwardModel, network: Network, laws: SolverLaws, draw: Draw) -> Conditions:

@@ -95,7 +95,7 @@ class Pinn(eqx.Module):
 
 def collocated(solver: ForwardModel, network: Pinn, laws: SolverLaws, draw: Draw) -> Conditions:
     """The equation at fresh random places, derivatives exact; and the conditions where they are not built in."""
-    theta, system, _, key = draw
+    theta, system, key = draw.theta, draw.system, draw.key
     places = _spread(network.frame.problem, key)
     imbalance = solver.point_residual(theta, laws, network.function(theta, system), places, system)
     if network.hard:

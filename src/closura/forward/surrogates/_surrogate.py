@@ -17,7 +17,8 @@ from ...population import Population
 from .._blocks import solve_systems
 from ._basis import BASIS
 from ._fno import PHYSICS, SUPERVISED
-from ._frame import Draw, Frame, Kind, Network, Units
+from ._frame import Draw, Frame, Kind, Network, SeesLaws, Units
+from ._law_values import LawValues
 from ._pinn import PINN
 
 
@@ -39,12 +40,18 @@ class Surrogate(ForwardModel):
     def labelled(self) -> bool:
         return self.kind.needs == "solution"
 
-    def build(self, units: Units, key: PRNGKeyArray) -> Network:
-        """The network with its first weights."""
-        return self.kind.network(Frame(units, self.problem), key, **dict(self.options))
+    def build(self, units: Units, key: PRNGKeyArray, values: LawValues | None = None) -> Network:
+        """The network with its first weights; `values` are what it sees of sampled laws."""
+        seen = () if values is None else (values,)
+        return self.kind.network(Frame(units, self.problem), key, *seen, **dict(self.options))
 
     def initialise(
-        self, prior: Population, laws: SolverLaws, theta: Float[Array, "group slot system parameter"], key: PRNGKeyArray
+        self,
+        prior: Population,
+        laws: SolverLaws,
+        theta: Float[Array, "group slot system parameter"],
+        key: PRNGKeyArray,
+        values: LawValues | None = None,
     ) -> tuple[Network, tuple[Array, Array | None]]:
         """The network in units of the solver's solutions at first draws `theta`, and these draws with their labels; draws that
         cannot be solved are replaced by the middle of the prior."""
@@ -60,10 +67,13 @@ class Surrogate(ForwardModel):
         known = [jnp.asarray(numbers, float) for numbers in self.problem.parameters.known_inputs.units]
         about, spread = (jnp.concatenate(both) for both in zip((prior.mean, jnp.sqrt(prior.variance)), known))
         units = Units(about, spread, jnp.asarray(np.where(scale > 0, scale, 1.0), float), center)
-        return eqx.filter_jit(self.build)(units, key), (theta, paths if self.labelled else None)
+        return eqx.filter_jit(self.build)(units, key, values), (theta, paths if self.labelled else None)
 
     def residual(self, network: Network, laws: SolverLaws, draw: Draw) -> Float[Array, " condition"]:
         """In units of the states."""
+        if draw.law is not None:
+            assert isinstance(network, SeesLaws), "another one is trained without"
+            network = network.given(draw.law)
         return jnp.ravel(self.kind.condition(self.solver, network, laws, draw) / network.frame.units.state_scale)
 
     def predict(self, theta: Theta, context: Network, where: ObservationIndex, system: System) -> Predictions:
@@ -84,6 +94,13 @@ class Surrogate(ForwardModel):
         """The network."""
         return network
 
+    def with_own_laws(self, context: Network, laws: SolverLaws) -> Network:
+        """The network, asked about the laws of a chain."""
+        if not laws:
+            return context
+        assert isinstance(context, SeesLaws), "laws of chains are refused for others"
+        return context.seeing(laws)
+
     def read(self, theta: Theta, states: States, where: ObservationIndex, system: System) -> Predictions:
         """Observed quantities from a solution on the grid."""
         return self.problem.operator(theta, where, where.states(states[where.node]), system)
@@ -96,6 +113,11 @@ class Surrogate(ForwardModel):
 SURROGATES = {"basis": BASIS, "fno-supervised": SUPERVISED, "fno-physics": PHYSICS, "pinn": PINN}
 
 
+def sees_laws(name: str) -> bool:
+    """Whether a forward model answers for every law that chains sample: the solver does."""
+    return name not in SURROGATES or SURROGATES[name].sees_laws
+
+
 def forwards() -> list[str]:
     """What chains may see."""
     return ["solver", *SURROGATES]
@@ -104,9 +126,9 @@ def forwards() -> list[str]:
 def surrogate(name: str, problem: Equation, solver: ForwardModel, **options: object) -> Surrogate:
     """The surrogate of that name in place of a solver."""
     require(name, problem)
-    if problem.shape is not None and min(problem.shape) < 5:
+    if _too_coarse(problem):
         raise ProblemError(
-            f"a grid of {' x '.join(map(str, problem.shape))} points is too coarse for a surrogate, which needs five along each axis; "
+            f"a grid of {' x '.join(map(str, problem.shape or ()))} points is too coarse for a surrogate, which needs five along each axis; "
             "choose a smaller dt (or a finer grid), or use forward='solver'"
         )
     _check_sizes(name, SURROGATES[name], options)
@@ -130,6 +152,15 @@ def _check_sizes(name: str, kind: Kind, options: dict[str, object]) -> None:
 def choices(problem: Equation) -> list[str]:
     """Forward models that a problem allows."""
     return [name for name in forwards() if not _lacking(name, problem)]
+
+
+def allowed(name: str, problem: Equation) -> bool:
+    """Whether a problem allows a forward model, on its grid too."""
+    return not _lacking(name, problem) and not (name in SURROGATES and _too_coarse(problem))
+
+
+def _too_coarse(problem: Equation) -> bool:
+    return problem.shape is not None and min(problem.shape) < 5
 
 
 def require(name: str, problem: Equation) -> None:
