@@ -1,5 +1,6 @@
 """Every group learns its own law from its own start: where data allow two laws, groups find both, and nobody says converged."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
@@ -9,7 +10,7 @@ import closura as cl
 from closura.data import read_table
 from closura.learning import Run, make_settings
 from closura.runs import collect
-from closura.sampling._law_move import _whitened
+from closura.sampling._law_constants import whitened
 
 
 @pytest.mark.nightly
@@ -44,19 +45,15 @@ def test_a_sign_that_data_do_not_tell():
 
 
 def test_a_group_that_is_lost_leaves_numbers():
-    """Far from any solution sensitivities are enormous and draws far apart: constants of the move stay finite, and it can be undone."""
-    frame = cl.Law(nodes=9).frame(*_range())
+    """Far from any solution sensitivities are enormous: constants of the move stay finite, and it has all directions."""
+    frame = jax.tree.map(lambda x: np.asarray(x, float), cl.Law(nodes=9).frame(*_range()))
     random, count = np.random.default_rng(0), len(frame.rigid)
     jacobian = 1e10 * random.normal(size=(5, count))
-    a = 1e3 * random.normal(size=(40, count))
-    sizes = random.normal(10.0, 1.0, size=40)
-    whiten, color, *rest = _whitened(
-        jacobian.T @ jacobian, jacobian.T @ jacobian, 1e12 * random.normal(size=count), a, sizes, frame
-    )
-    for part in (whiten, color, *rest):
+    sizes = random.normal([10.0, -5.0], 1.0, size=(40, 2))
+    color, *rest = whitened(jacobian.T @ jacobian, jacobian.T @ jacobian, sizes, frame)
+    for part in (color, *rest):
         assert np.all(np.isfinite(part))
-    stretch, unstretch = rest[-2:]
-    np.testing.assert_allclose(stretch @ unstretch, np.eye(count), atol=1e-6)
+    assert np.linalg.matrix_rank(color / np.linalg.norm(color, axis=0), tol=1e-9) == count
 
 
 def _range():

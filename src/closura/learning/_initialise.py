@@ -59,9 +59,10 @@ def initialise(problem: Equation, data: Observations, settings: Settings) -> tup
     own = {name: law for name, law in laws.items() if law.spec.per_chain}
     laws = {name: law for name, law in laws.items() if name not in own}
     sampled = [name for name, law in own.items() if law.weights is not None]
-    if own and not sees_laws(settings.forward):
+    unseen = [name for name in own if name not in sampled or not sees_laws(settings.forward)]
+    if unseen and seen.forward.approximate:
         raise SettingsError(
-            f"every chain has its own law {', '.join(own)}, and one network cannot stand for all; use forward='solver'"
+            f"every chain has its own law {', '.join(unseen)}, and one network cannot stand for all; use forward='solver'"
         )
     if own and seen.forward.approximate and "derivatives" not in problem.offers:
         raise SettingsError(
