@@ -161,8 +161,9 @@ def test_everything_stays_as_the_prior_has_it(way):
     kernels, how = WAYS[way]
     z, accepted = z_scores(kernels, **how)
     step, draw, walk = accepted[-3:]
-    assert min(step, walk) > 0.05
+    assert step > 0.05
     assert draw > 0.02
+    assert walk > 0.05 or not how.get("walks")
     assert np.abs(z).max() < 4.5, np.abs(z).max()
 
 

@@ -14,7 +14,7 @@ than coordinates would let them move. Where data know the sum of a law and a pos
 (n = -1), a logarithm follows the law along a curve, on which a straight shear would not get far. One test for all systems
 accepts or rejects.
 
-Beside it a random walk along ridges: the few directions, if any, in which data know the law only because nothing else is
+Or a random walk along ridges: the few directions, if any, in which data know the law only because nothing else is
 let follow it. There a posterior is long and bent, and steps that fit all the other directions are short.
 
 All constants are frozen once draws are kept, so that the posterior is invariant.
@@ -27,7 +27,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from .._compile import jit_soon
@@ -38,7 +37,7 @@ from ._kernel import Kernel
 from ._law_constants import RIDGES, TINY, curved, ridges, whitened
 from ._law_size import informed_count, redrawn
 from ._posterior import JointTarget, Posterior, Target
-from ._state import Chains, GroupKeys, Info, choose_fields, split_keys
+from ._state import Chains, GroupKeys, Info, choose_fields
 
 TARGET = 0.5  # acceptance of steps, short ones among them
 ALONG = 0.35  # of a walk along ridges
@@ -46,7 +45,10 @@ FARTHEST_PULL = 3.0  # of a gradient, in units of its size under the posterior
 NARROWED = 0.7
 CONFINED = 0.5  # a reach: where steps are longer, ridges need no walk
 MEMORY = 0.02  # of the acceptance
-REDRAWN = 0.5  # so many proposals draw anew what data do not know
+REDRAWN, WALKED = (
+    0.5,
+    0.2,
+)  # so many proposals draw anew what data do not know; so many walk along ridges, where there are any
 SHORT, SHORTEST = 0.25, 4.0  # so many proposals are short, by factors down to exp(-4): they lead out of tails
 
 
@@ -124,60 +126,11 @@ class LawMove(Kernel):
 
     def step(self, keys: GroupKeys, chains: Chains, tuning: LawTuning, posterior: Target) -> tuple[Chains, Info]:
         assert isinstance(posterior, JointTarget), "a law moves under a joint density"
-        everywhere, along = split_keys(keys, 2)
-        chains, info = self._everywhere(everywhere, chains, tuning, posterior)
-
-        def walk(chains: Chains) -> tuple[Chains, Info]:
-            return self._alongridges(along, chains, tuning, posterior)
-
-        def stay(chains: Chains) -> tuple[Chains, Info]:
-            return chains, jax.tree.map(lambda part: part[..., :1], info)
-
-        # Where no group has a ridge there is nothing to compute.
-        chains, other = lax.cond(jnp.any(tuning.ridge), walk, stay, chains)
-        return chains, jax.tree.map(lambda *both: jnp.concatenate(both, axis=2), info, other)
-
-    def _alongridges(
-        self, keys: GroupKeys, chains: Chains, tuning: LawTuning, posterior: JointTarget
-    ) -> tuple[Chains, Info]:
-        """A random walk along one of the directions in which much follows."""
-        law = chains.law[self.law]
-        count = law.weights.shape[1]
-        xi, which, short, *tests = jax.vmap(lambda key: uniforms(key, *[(count,)] * 5))(keys)
-        there = jnp.sum(tuning.ridge, axis=1)
-        chosen = jnp.minimum((which * there[:, None]).astype(int), jnp.maximum(there - 1, 0)[:, None])
-        step = _factor(short) * jnp.exp(tuning.log_stride)[:, None] * normal(xi)
-        change = step[..., None] * jnp.take_along_axis(tuning.ridges, chosen[..., None], axis=1)
-        moved, log_volume = sheared(chains, tuning, self.law, change, posterior.population)
-        proposed = posterior.refresh(moved)
-        log_ratio = _log_density(posterior, proposed) - _log_density(posterior, chains) + log_volume
-        return self._decided(tests, xi, chains, proposed, log_ratio, posterior)
-
-    def _decided(
-        self,
-        tests: list[Array],
-        proposal: Array,
-        chains: Chains,
-        proposed: Chains,
-        log_ratio: Float[Array, "group chain"],
-        posterior: JointTarget,
-    ) -> tuple[Chains, Info]:
-        """One test for all systems."""
-        finite = jnp.all(jnp.isfinite(posterior.loglik(proposed)), axis=-1)[..., None]
-        random = Randomness(proposal, *(jnp.log(test)[..., None] for test in tests))
-        accept, info = decide(random, posterior, chains, proposed, log_ratio[..., None], finite, _sum)
-        return choose_fields(accept[..., 0], proposed, chains, ("theta", "phi", "law", "cache")), info
-
-    def _everywhere(
-        self, keys: GroupKeys, chains: Chains, tuning: LawTuning, posterior: JointTarget
-    ) -> tuple[Chains, Info]:
-        """All coordinates at once: by a step, or all that data do not know, with the sizes."""
         law = chains.law[self.law]
         a, log_size = law.weights, law.log_size
-        shape, r, sizes = a.shape[:2], a.shape[2], log_size.shape[-1]
+        (_, count, r), sizes = a.shape, log_size.shape[-1]
 
         def one_group(key: PRNGKeyArray) -> list[Array]:
-            count = shape[1]
             one = (count,)
             return uniforms(key, (count, r), (count, sizes), one, one, one, one)
 
@@ -185,26 +138,31 @@ class LawMove(Kernel):
         factor = _factor(short)
         eta = factor * jnp.exp(tuning.log_reach)[:, None]
         stepped, change = self._stepped(chains, tuning, posterior, normal(xi), eta)
-        drawn_a, new_size, by_draw = redrawn(
+        drawn, new_size, by_draw = redrawn(
             tuning.informed,
             law,
             posterior.ranges[self.law],
             normal(xi),
             self.size_step * factor[..., None] * normal(xi_size),
         )
-        drawn = which < REDRAWN
-        new_a = jnp.where(drawn[..., None], drawn_a, stepped)
-        new_size = jnp.where(drawn[..., None], new_size, log_size)
+        walked = a + _walk(tuning, factor * normal(xi_size[..., 0]), xi[..., 0])
+        # By a coin, so that one solve is enough.
+        draws, walks = which < REDRAWN, (which > 1 - WALKED) & jnp.any(tuning.ridge, axis=1)[:, None]
+        new_a = jnp.where(draws[..., None], drawn, jnp.where(walks[..., None], walked, stepped))
+        new_size = jnp.where(draws[..., None], new_size, log_size)
         moved, log_volume = sheared(chains, tuning, self.law, new_a - a, posterior.population)
         moved = moved._replace(law=moved.law | {self.law: moved.law[self.law].with_size(new_size)})
         proposed = posterior.refresh(moved)
         log_ratio = _log_density(posterior, proposed) - _log_density(posterior, chains) + log_volume
         by_step = self._step_density(proposed, tuning, posterior, -change, eta)
         by_step = by_step + 0.5 * jnp.sum(normal(xi) ** 2, axis=-1)
-        log_ratio += jnp.where(drawn, by_draw, by_step)
-        chains, info = self._decided(tests, xi, chains, proposed, log_ratio, posterior)
-        # A block each, the one that was not proposed telling nothing.
-        kind = jnp.stack([~drawn, drawn], axis=-1)
+        log_ratio += jnp.where(draws, by_draw, jnp.where(walks, 0.0, by_step))
+        finite = jnp.all(jnp.isfinite(posterior.loglik(proposed)), axis=-1)[..., None]
+        random = Randomness(xi, *(jnp.log(test)[..., None] for test in tests))
+        accept, info = decide(random, posterior, chains, proposed, log_ratio[..., None], finite, _sum)
+        chains = choose_fields(accept[..., 0], proposed, chains, ("theta", "phi", "law", "cache"))
+        # A block each, those that were not proposed telling nothing.
+        kind = jnp.stack([~draws & ~walks, draws, walks], axis=-1)
         acceptance, second = (jnp.where(kind, part, jnp.nan) for part in (info.acceptance, info.second))
         return chains, Info(acceptance, info.finite | ~kind, second)
 
@@ -253,11 +211,10 @@ class LawMove(Kernel):
 
     def adapt(self, tuning: LawTuning, info: Info, rate: Array | float) -> LawTuning:
         mean = jnp.nanmean(info.acceptance, axis=1)
-        accepted, _, along = jnp.moveaxis(jnp.where(jnp.isnan(mean), TARGET, mean), -1, 0)
+        # Where nobody went, there is nothing to learn from.
+        accepted, _, along = jnp.moveaxis(jnp.where(jnp.isnan(mean), jnp.array([TARGET, 0.0, ALONG]), mean), -1, 0)
         reach = jnp.clip(tuning.log_reach + rate * (accepted - TARGET), -6.0, 0.0)
-        # Where nobody walked, there is nothing to learn from.
-        walked = jnp.any(tuning.ridge, axis=1)
-        step = jnp.clip(tuning.log_stride + jnp.where(walked, rate * (along - ALONG), 0.0), -6.0, 3.0)
+        step = jnp.clip(tuning.log_stride + rate * (along - ALONG), -6.0, 3.0)
         lately = tuning.acceptance + MEMORY * (accepted - tuning.acceptance)
         return tuning._replace(log_reach=reach, log_stride=step, acceptance=lately)
 
@@ -289,6 +246,16 @@ class LawMove(Kernel):
         """Every chain with a law of its own from the Gauss-Newton posterior, somewhat narrowed; all else follows. The cache is
         that of where chains were."""
         return jit_soon(_dispersed)(self.law, keys, chains, tuning, posterior.population)
+
+
+def _walk(
+    tuning: LawTuning, length: Float[Array, "group chain"], which: Float[Array, "group chain"]
+) -> Float[Array, "group chain r"]:
+    """A change along one of the directions in which much follows, `which` (0 to 1) of them."""
+    there = jnp.sum(tuning.ridge, axis=1)
+    chosen = jnp.minimum((which * there[:, None]).astype(int), jnp.maximum(there - 1, 0)[:, None])
+    step = length * jnp.exp(tuning.log_stride)[:, None]
+    return step[..., None] * jnp.take_along_axis(tuning.ridges, chosen[..., None], axis=1)
 
 
 def _dispersed(name: str, keys: GroupKeys, chains: Chains, tuning: LawTuning, population: Population) -> Chains:
