@@ -29,6 +29,7 @@ class Kept:
     plan: Plan
     state: State
     chunks: list[Draws]
+    _read: dict[str, list[np.ndarray]]
     law_inputs: dict[str, list[list[float]]]
     _programs: dict[str, PyTree]
     _surveyed: dict[str, int]
@@ -128,13 +129,23 @@ class Kept:
         found: dict[str, dict[str, np.ndarray]] = {"law": {}, "law_parameter": {}, "log_size": {}}
         for name, inputs in self.law_inputs.items():
             law, frame = self.kept.law[name], self.state.ranges[name]
-            for x, values in zip(inputs, np.moveaxis(law_values(law, frame, np.array(inputs)), -1, 0)):
+            for x, values in zip(inputs, np.moveaxis(self._at_inputs(name, np.array(inputs)), -1, 0)):
                 found["law"][f"{name}({', '.join(f'{xi:.3g}' for xi in x)})"] = values
             named = {f"{what} of law {name}": np.asarray(value) for what, value in law.named(frame).items()}
             found["law_parameter"] |= named
             sizes = np.moveaxis(np.asarray(law.log_size), -1, 0)
             found["log_size"] |= dict(zip((name, f"{name} in detail"), sizes))
         return found if self.law_inputs else {}
+
+    def _at_inputs(self, name: str, inputs: np.ndarray) -> np.ndarray:
+        """Kept draws of a law at inputs, (chain, draw, point). Each chunk is read once, and all by one program."""
+        frame = self.state.ranges[name]
+        if not self.chunks:
+            return law_values(self.kept.law[name], frame, inputs)
+        read = self._read.setdefault(name, [])
+        for chunk in self.chunks[len(read) :]:
+            read.append(law_values(jax.tree.map(_by_chain, chunk.law[name]), frame, inputs))
+        return np.concatenate(read, axis=1)
 
     def convergence(self) -> Convergence:
         """Of every scalar; on every so-many-th draw where there are very many numbers."""

@@ -99,6 +99,7 @@ class Run(Kept):
         self.diverged: str | None = None
         self.history: list[dict[str, np.ndarray]] = []
         self.chunks: list[Draws] = []  # a chunk each, (draw, group, chain, ...)
+        self._read: dict[str, list[np.ndarray]] = {}  # laws at the inputs where they are judged, a chunk each
         self.nonfinite = 0
         self.surrogate_errors: list[float] = []  # of each refinement, before it
         axes = 0 if state.chains.law else None
