@@ -164,7 +164,7 @@ class OfFunctions:
         log s^2 ~ N(2, 1.5^2),   log r^2 ~ N(log 0.08^2, 1.5^2)
 
     W is the Wiener process integrated twice, from zero to either side, M a Matern process (5/2, length 1/4). Of their values at
-    the nodes but for the one at zero the directions of largest variance are kept, a quarter and two thirds as many as there are
+    the nodes (W is zero at one) the directions of largest variance are kept, a quarter and two thirds as many as there are
     nodes, and between nodes the law is the cubic with the gradients expected there. Where the nodes are, and the units, are the
     run's. The law's coordinates here are a = (p, s xi, r zeta).
     """
@@ -176,9 +176,9 @@ class OfFunctions:
         self.step = (float(frame.high[0]) - self.low) / (count - 1)
         z = (self.low + self.step * np.arange(count) - self.center) / self.scale
         z[np.argmin(np.abs(z))] = 0.0
-        free = z[z != 0]
+        free = {_wiener: z[z != 0], _matern: z}
         self.counts = 3, count // 4, 2 * count // 3
-        curves = [_largest(kernel, z, free, kept) for kernel, kept in zip((_wiener, _matern), self.counts[1:])]
+        curves = [_largest(kernel, z, free[kernel], kept) for kernel, kept in zip(free, self.counts[1:])]
         powers = np.stack([z**0, z, z**2 / 2], axis=1), np.stack([0 * z, z**0, z], axis=1)
         self.value, self.gradient = (
             np.concatenate([3 * power, *parts], axis=1) for power, parts in zip(powers, zip(*curves))
