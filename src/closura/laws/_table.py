@@ -33,7 +33,7 @@ class Axis(eqx.Module):
         s = x / lax.stop_gradient(self.step) + lax.stop_gradient(self.offset)
         inside = jnp.clip(s, 0.0, self.nodes - 1.0)
         cell = jnp.clip(jnp.floor(lax.stop_gradient(inside)), 0.0, self.nodes - 2.0)
-        # Once for all: where two programs round s differently, cell and place in it would not belong together.
+        # Computed once: were s rounded differently in two fusions, cell and place in it would not belong together.
         cell, inside = lax.optimization_barrier((cell, inside))
         return cell.astype(jnp.int32), inside - cell, s - inside
 
