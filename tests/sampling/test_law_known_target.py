@@ -165,13 +165,13 @@ def tuned(kernel, chains):
     along = -np.linalg.solve(REST[:OWN, :OWN], REST[:OWN, OWN:])
     left = REST[OWN:, OWN:] + REST[OWN:, :OWN] @ along - np.diag(np.asarray(FRAME.rigid, float))
     frame = jax.tree.map(lambda x: np.asarray(x, float), FRAME)
-    names = ("color", "share", "size", "informed")
-    fields = dict(zip(names, whitened(left, left, np.asarray(law.log_size[0], float), frame)))
+    names, draws = ("color", "share", "size", "known"), (np.asarray(x[0], float) for x in (law.weights, law.log_size))
+    fields = dict(zip(names, whitened(left, left, *draws, frame)))
     along = along * (1 + 0.2 * random.normal(size=along.shape))
     fields |= {"theta": along[:-2].reshape(SYSTEMS, 2, -1), "log_reach": np.log(0.9)}
     fields |= {"by_law": np.stack([SHAPE * (1 + 0.2 * random.normal(size=SHAPE.shape))] * SYSTEMS)}
     fields |= {"by_theta": np.stack([np.stack([np.ones(len(PLACES)), PLACES], axis=-1)] * SYSTEMS)}
-    made = {name: jnp.asarray(x, float)[None] for name, x in fields.items()}
+    made = jax.tree.map(lambda x: jnp.asarray(x, float)[None], fields)
     return kernel.init(chains)._replace(**made)
 
 

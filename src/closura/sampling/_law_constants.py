@@ -4,12 +4,12 @@ import numpy as np
 
 from ..laws import Frame
 from ._gauss_newton import picked
-from ._law_size import informed_count
+from ._law_size import Known, informed_count
 
 LARGE = 0.95  # judged at this quantile of the law's size
 POWERS, TINY = (0.0, 1.0, -1.0), 1e-9
 RIDGES, MUCH = 4, 5.0  # how many are walked along; what is lost there, in units of the precision that is left
-IGNORED = 2.0  # information, in units of the prior's precision, of all directions that data are taken not to know
+IGNORED = 0.3  # information, in units of the prior's precision, of all directions that data are taken not to know
 KNOWN = 0.1  # what data would know if nothing followed, counted for this much of what they know
 
 
@@ -31,10 +31,10 @@ def curved(theta: np.ndarray, straight: np.ndarray, logs: tuple[bool, ...]) -> t
 
 
 def whitened(
-    information: np.ndarray, alone: np.ndarray, sizes: np.ndarray, frame: Frame
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Constants of one group, up to the sensitivities, from log sizes of draws (draw, size); `alone` is the information where
-    nothing follows."""
+    information: np.ndarray, alone: np.ndarray, a: np.ndarray, sizes: np.ndarray, frame: Frame
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, Known]:
+    """Constants of one group, up to the sensitivities, from draws `a` (draw, coordinate) and their log sizes (draw, size);
+    `alone` is the information where nothing follows."""
     size = sizes.mean(axis=0)
     flexible = frame.flexible * np.exp(-size)[:, None]
     wide = 1 / np.sqrt(frame.rigid + flexible.sum(axis=0))
@@ -46,8 +46,20 @@ def whitened(
     # In units of what the prior leaves open where the law is large.
     large = 1 / np.sqrt(frame.rigid + np.exp(-np.quantile(sizes, LARGE, axis=0)) @ frame.flexible)
     told, direction = np.linalg.eigh(large[:, None] * (information + KNOWN * alone) * large)
-    informed = direction / large[:, None] * (np.cumsum(told) > IGNORED)
-    return color, share, size, informed[:, ::-1][:, : informed_count(len(color))]
+    counted = direction[:, ::-1] * (np.cumsum(told) > IGNORED)[::-1]
+    counted = counted[:, : informed_count(len(color))]
+    precision = (large[:, None] * counted).T @ information @ (large[:, None] * counted)
+    return color, share, size, _known(counted / large[:, None], precision, a, sizes, frame)
+
+
+def _known(directions: np.ndarray, precision: np.ndarray, a: np.ndarray, sizes: np.ndarray, frame: Frame) -> Known:
+    """With the score at zero with which the mean of t is that of its draws."""
+    eye, nothing = np.eye(directions.shape[1]), np.all(directions == 0, axis=0)
+    mean = np.zeros_like(eye)
+    for one in sizes[picked(len(sizes))]:
+        before = (directions.T / (frame.rigid + np.exp(-one) @ frame.flexible)) @ directions + np.diag(1.0 * nothing)
+        mean += np.linalg.solve(eye + before @ precision, before) / len(picked(len(sizes)))
+    return Known(directions, precision, np.linalg.solve(mean, directions.T @ a.mean(axis=0)))
 
 
 def ridges(color: np.ndarray, eliminated: np.ndarray, a: np.ndarray, confined: bool) -> tuple[np.ndarray, np.ndarray]:

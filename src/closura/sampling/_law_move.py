@@ -2,15 +2,14 @@
 
     z = W(s)^-1 a                                                            its Gauss-Newton posterior has unit precision
     z' = z + (1 - rho) g(z) + sqrt(1 - rho^2) xi                             a step along the gradient, the sizes s held
-    t = U^T a,    log s_j^2' = log s_j^2 + step xi_j,    a' | t, s'          or a draw of all that data do not know, t held
+    log s_j^2' = log s_j^2 + step xi_j,    t = U^T a follows,    a' | t', s' or other sizes, and all that depends on them
     theta_k' = theta_k + T_k (a' - a)                                        the shear: its Jacobian is one
     e^(n theta_k') = e^(n theta_k) + n e^(n c_k) T_k (a' - a),   n = 1, -1   of some logarithms: e^(n (theta_k - theta_k'))
     mu' - mean theta' = mu - mean theta,    tau' / sd theta' = tau / sd theta
 
 g is nearly the gradient of the log posterior along the move: the scores of the observations at hand, times sensitivities that
 are constants, so that it costs no solve; were predictions linear, g(z) = -z about the mean and any rho would do. U are the
-directions in which data speak: given t, a is normal before data and after, so that sizes can be drawn anew with it, by far more
-than coordinates would let them move. Where data know the sum of a law and a positive parameter (n = 1), or their product
+directions in which data speak: given t, a is normal before data and after, and drawn with other sizes (see `_law_size`). Where data know the sum of a law and a positive parameter (n = 1), or their product
 (n = -1), a logarithm follows the law along a curve, on which a straight shear would not get far. One test for all systems
 accepts or rejects.
 
@@ -35,7 +34,7 @@ from ._accept import Randomness, decide
 from ._gauss_newton import coordinates, eliminate, information, picked, precisions
 from ._kernel import Kernel
 from ._law_constants import RIDGES, TINY, curved, ridges, whitened
-from ._law_size import informed_count, redrawn
+from ._law_size import Known, informed_count, redrawn
 from ._posterior import JointTarget, Posterior, Target
 from ._state import Chains, GroupKeys, Info, choose_fields
 
@@ -45,10 +44,8 @@ FARTHEST_PULL = 3.0  # of a gradient, in units of its size under the posterior
 NARROWED = 0.7
 CONFINED = 0.5  # a reach: where steps are longer, ridges need no walk
 MEMORY = 0.02  # of the acceptance
-REDRAWN, WALKED = (
-    0.5,
-    0.2,
-)  # so many proposals draw anew what data do not know; so many walk along ridges, where there are any
+REDRAWN = 0.4  # so many proposals change sizes
+WALKED = 0.2  # so many walk along ridges, where there are any
 SHORT, SHORTEST = 0.25, 4.0  # so many proposals are short, by factors down to exp(-4): they lead out of tails
 
 
@@ -58,7 +55,7 @@ class LawTuning(NamedTuple):
     color: Float[Array, "group r r"]  # W at `size`
     share: Float[Array, "group size r"]  # what the prior's flexible parts hold of the precision there
     size: Float[Array, "group size"]
-    informed: Float[Array, "group r q"]  # U
+    known: Known
     by_law: Float[Array, "group system observation r"]  # sensitivities, other laws following
     by_theta: Float[Array, "group system observation parameter"]
     theta: Float[Array, "group system parameter r"]
@@ -86,7 +83,7 @@ class LawMove(Kernel):
     logarithms."""
 
     law: str = eqx.field(static=True)
-    size_step: float = eqx.field(static=True, default=1.0)
+    size_step: float = eqx.field(static=True, default=2.0)
     logs: tuple[bool, ...] = eqx.field(static=True, default=())
     observations: int = eqx.field(static=True, default=0)
 
@@ -105,12 +102,12 @@ class LawMove(Kernel):
         rest = sum(w.shape[-1] for name, w in weights.items() if name != self.law)
         eye = jnp.broadcast_to(jnp.eye(r), (groups, r, r))
         none, sizes = jnp.zeros(groups), chains.law[self.law].log_size.shape[-1]
-        walks = jnp.zeros((groups, min(RIDGES, r), r))
+        walks, q = jnp.zeros((groups, min(RIDGES, r), r)), informed_count(r)
         return LawTuning(
             color=eye,
             share=jnp.zeros((groups, sizes, r)),
             size=jnp.zeros((groups, sizes)),
-            informed=eye[..., : informed_count(r)],
+            known=Known(eye[..., :q], jnp.broadcast_to(jnp.eye(q), (groups, q, q)), jnp.zeros((groups, q))),
             by_law=jnp.zeros((groups, systems, self.observations, r)),
             by_theta=jnp.zeros((groups, systems, self.observations, parameters)),
             theta=jnp.zeros((groups, systems, parameters, r)),
@@ -139,7 +136,7 @@ class LawMove(Kernel):
         eta = factor * jnp.exp(tuning.log_reach)[:, None]
         stepped, change = self._stepped(chains, tuning, posterior, normal(xi), eta)
         drawn, new_size, by_draw = redrawn(
-            tuning.informed,
+            tuning.known,
             law,
             posterior.ranges[self.law],
             normal(xi),
@@ -235,12 +232,13 @@ class LawMove(Kernel):
             straight = np.einsum("spr,dr->dsp", left.theta, a - a[picked(len(a))].mean(axis=0))
             curve = curved(np.asarray(draws.theta[group], float), straight, self.logs)
             alone = np.asarray(told.law[group], float)[np.ix_(moved, moved)]
-            white = whitened(left.law, alone, sizes[self.law], frame)
+            white = whitened(left.law, alone, a, sizes[self.law], frame)
             walks = ridges(white[0], alone - left.law, a, float(tuning.log_reach[group]) < math.log(CONFINED))
             by_law = told.by_law[group][..., moved] + told.by_law[group][..., ~moved] @ left.others
             parts.append((*white, by_law, told.by_theta[group], left.theta, left.others, *curve, *walks))
-        made = [jnp.asarray(np.stack(x), bool if x[0].dtype == bool else float) for x in zip(*parts)]
-        return LawTuning._make([*(x if x.size else None for x in made), *tuning[-3:]])
+        made = jax.tree.map(lambda *x: jnp.asarray(np.stack(x), bool if x[0].dtype == bool else float), *parts)
+        found = LawTuning._make([*made, *tuning[-3:]])
+        return found._replace(others=tuning.others if tuning.others is None else found.others)
 
     def dispersed(self, keys: GroupKeys, chains: Chains, tuning: LawTuning, posterior: Target) -> Chains:
         """Every chain with a law of its own from the Gauss-Newton posterior, somewhat narrowed; all else follows. The cache is
