@@ -11,6 +11,7 @@ from closura.learning import Run, Settings
 from closura.population import Phi
 from closura.posterior import posterior_tree, summarise
 from closura.runs._collect import traces_of
+from closura.sampling import _convergence, convergence, convergence_if_enough
 
 SYSTEMS, CHAINS, DRAWS = ("a", "b", "pump-3"), 16, 100
 PARAMETERS = {
@@ -202,6 +203,21 @@ def test_very_many_numbers_are_thinned_alike(run, monkeypatch):
     again = run.convergence()
     assert again.least.value == pytest.approx(whole.least.value, rel=0.3)
     assert list(again.figures.data_vars) == ["theta", "shared"]
+
+
+def test_whether_draws_suffice_is_asked_until_one_says_no(run, monkeypatch):
+    run, asked, figures = Drawn(run).install(), [], _convergence._figures
+    monkeypatch.setattr(_convergence, "_figures", lambda draws, groups: asked.append(0) or figures(draws, groups))
+    monkeypatch.setattr(_convergence, "RHAT_LIMIT", 1.5)
+    monkeypatch.setattr(_convergence, "ESS_LEAST", 10)
+    draws, groups = run.draws(), run.groups
+    found = convergence_if_enough(draws, groups)
+    assert len(asked) == len(draws.data_vars)
+    xr.testing.assert_identical(found.figures, convergence(draws, groups).figures)
+    asked.clear()
+    monkeypatch.setattr(_convergence, "ESS_LEAST", 1e9)
+    assert convergence_if_enough(draws, groups) is None
+    assert len(asked) == 1
 
 
 def test_the_report_shows_every_variable_above_the_systems(run):

@@ -10,7 +10,7 @@ from jaxtyping import PyTree
 from ..data import Observations
 from ..equations import Equation
 from ..laws import AbstractLaw, SolverLaw, SolverLaws, first_of, over_draws
-from ..sampling import Convergence, convergence, named_draws
+from ..sampling import Convergence, convergence, convergence_if_enough, named_draws
 from ._initialise import SURVEY_POINTS, finite_rows, views_of
 from ._newton import law_values
 from ._program import Program
@@ -33,6 +33,7 @@ class Kept:
     law_inputs: dict[str, list[list[float]]]
     _programs: dict[str, PyTree]
     _surveyed: dict[str, int]
+    _sufficient: tuple[int, Convergence | None]  # figures of so many chunks, where these were enough
 
     @property
     def laws(self) -> dict[str, AbstractLaw]:
@@ -149,7 +150,14 @@ class Kept:
 
     def convergence(self) -> Convergence:
         """Of every scalar; on every so-many-th draw where there are very many numbers."""
-        return convergence(self.draws(), self.groups)
+        count, found = self._sufficient
+        return found if found and count == len(self.chunks) else convergence(self.draws(), self.groups)
+
+    def suffice(self) -> bool:
+        """Do the kept draws suffice?"""
+        found = convergence_if_enough(self.draws(), self.groups)
+        self._sufficient = len(self.chunks), found
+        return found is not None
 
     def some_chains(self, chains: int = 16) -> np.ndarray:
         """Numbers of a few chains of every group."""

@@ -113,6 +113,7 @@ def drive(run: Run, shown: bool, after_chunk: Callable[[Run], None] | None = Non
             )
         while not run.finished and run.diverged is None and not stop.is_set():
             reporter.update(run, _advance(run))
+            run.prepare_sampling()
             if after_chunk is not None:
                 after_chunk(run)
     return run.finished

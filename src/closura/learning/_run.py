@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from jaxtyping import PyTree
+from jaxtyping import Array, PyTree
 
 from .._compile import jit_soon
 from ..data import Observations
@@ -47,7 +47,7 @@ from ._program import DRAWS, GROUPS, SAME, STATE, Program
 from ._refine import refine
 from ._schedule import learn_schedule, make_plan, sample_schedule, temperatures
 from ._settings import Settings, with_laws
-from ._setup import AXIS, Draws, Log, Setup, State
+from ._setup import AXIS, Draws, Log, Schedule, Setup, State
 from ._stuck_chains import rescued, rescued_groups
 from .algorithm import learn, sample
 
@@ -108,6 +108,7 @@ class Run(Kept):
             "sample": self._sample_program(),
             "visited": eqx.filter_jit(partial(law_inputs, self.setup.exact.forward, axes)),
         }
+        self._sufficient = 0, None
         self._surveyed: dict[str, int] = {}
         self._solved = 1.0  # the share of calls of laws, in solutions at current chains, that are finite
 
@@ -191,15 +192,13 @@ class Run(Kept):
             self._tune(self.state.chains)
             self._disperse()
             self.state = self.spread(blank_cache(self.setup, self.state, sampling=True))
-        schedule = sample_schedule(self.settings, phase, self.iteration - self.plan.learn + np.arange(size))
-        leaps = jnp.arange(self.plan.keep) % max(1, len(self.setup.leaps))
-        stale, self.stale = jnp.asarray(self.stale), False
-        self.state, draws, log = self._programs["sample"](self.state, stale, schedule, leaps)
+        self.state, draws, log = self._programs["sample"](self.state, *self._sample_arguments(phase))
+        self.stale = False
         logged = self._log(phase, log, size, np.ones(size))
         if phase == "sample":
             self.chunks.append(jax.tree.map(np.asarray, draws))
             # Go on sampling, within limits, while the draws do not suffice.
-            if self.finished and self.extended < self.settings.extend and not self.convergence().enough:
+            if self.finished and self.extended < self.settings.extend and not self.suffice():
                 self.extended += not self._out_of_time
         elif self.phase == "tune":  # after the last chunk of tuning nothing changes any more
             if sees_sampled_laws(self):
@@ -210,6 +209,18 @@ class Run(Kept):
             self._hand_back()
             self.law_inputs = grid_of(self.visited(), self.sampled)
         return logged
+
+    def prepare_sampling(self) -> None:
+        """Compile the program of sampling while others learn."""
+        program = self._programs["sample"]
+        if self.phase == "learn" and not program.begun:
+            state = self.spread(blank_cache(self.setup, self.state, sampling=True))
+            program.prepare(state, *self._sample_arguments("tune"))
+
+    def _sample_arguments(self, phase: str) -> tuple[Array, Schedule, Array]:
+        since = max(0, self.iteration - self.plan.learn) + np.arange(self.plan.sample_chunk)
+        leaps = jnp.arange(self.plan.keep) % max(1, len(self.setup.leaps))
+        return jnp.asarray(self.stale), sample_schedule(self.settings, phase, since), leaps
 
     # Parts of it ------------------------------------------------------------------------------------------------------
 

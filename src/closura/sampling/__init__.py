@@ -6,6 +6,7 @@ from ._convergence import (
     RHAT_LIMIT as RHAT_LIMIT,
     Convergence as Convergence,
     convergence as convergence,
+    convergence_if_enough as convergence_if_enough,
 )
 from ._differential_evolution import DifferentialEvolution as DifferentialEvolution
 from ._gauss_newton import (

@@ -7,6 +7,7 @@ closure: neither can see an error in that.
 """
 
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -67,13 +68,33 @@ class Convergence:
 
 def convergence(draws: xr.Dataset, groups: np.ndarray) -> Convergence:
     """Of each scalar in `draws` (as `named_draws` gives them); `groups` (chain,) numbers the group of each chain."""
+    return _dataset(draws, {name: _figures(values, groups) for name, values in _diagnosed(draws).items()})
+
+
+def convergence_if_enough(draws: xr.Dataset, groups: np.ndarray) -> Convergence | None:
+    """The same where draws suffice. Small variables are asked first, and the first that says no ends it."""
+    figures, diagnosed = {}, _diagnosed(draws)
+    for name in sorted(diagnosed, key=lambda name: diagnosed[name].size):
+        figures[name] = _figures(diagnosed[name], groups)
+        alone = _dataset(draws[[name]], {name: figures[name]})
+        if alone.rhat_max >= RHAT_LIMIT or alone.least.value <= ESS_LEAST:
+            return None
+    found = _dataset(draws, {name: figures[name] for name in diagnosed})
+    return found if found.enough else None
+
+
+def _diagnosed(draws: xr.Dataset) -> dict[str, np.ndarray]:
+    """Every variable, at every so-many-th draw where there are very many numbers."""
     total = sum(variable.size for variable in draws.data_vars.values())
     every = max(1, min(draws.sizes["draw"] // 100, total // DIAGNOSED_NUMBERS))
-    figures = {
-        name: (("figure", *variable.dims[2:]), _figures(variable.values[:, ::every], groups), variable.attrs)
-        for name, variable in draws.data_vars.items()
+    return {str(name): variable.values[:, ::every] for name, variable in draws.data_vars.items()}
+
+
+def _dataset(draws: xr.Dataset, figures: Mapping[str, np.ndarray]) -> Convergence:
+    variables = {
+        name: (("figure", *draws[name].dims[2:]), values, draws[name].attrs) for name, values in figures.items()
     }
-    return Convergence(xr.Dataset(figures, {**draws.drop_dims(DRAWS).coords, "figure": list(FIGURES)}))
+    return Convergence(xr.Dataset(variables, {**draws.drop_dims(DRAWS).coords, "figure": list(FIGURES)}))
 
 
 def _figures(draws: np.ndarray, groups: np.ndarray) -> np.ndarray:
