@@ -50,8 +50,9 @@ def test_a_group_that_is_lost_leaves_numbers():
     random, count = np.random.default_rng(0), len(frame.rigid)
     jacobian = 1e10 * random.normal(size=(5, count))
     sizes = random.normal([10.0, -5.0], 1.0, size=(40, 2))
-    color, *rest = whitened(jacobian.T @ jacobian, jacobian.T @ jacobian, sizes, frame)
-    for part in (color, *rest):
+    draws = random.normal(size=(40, count))
+    color, *rest = whitened(jacobian.T @ jacobian, jacobian.T @ jacobian, draws, sizes, frame)
+    for part in jax.tree.leaves((color, *rest)):
         assert np.all(np.isfinite(part))
     assert np.linalg.matrix_rank(color / np.linalg.norm(color, axis=0), tol=1e-9) == count
 

@@ -59,7 +59,7 @@ def _known(directions: np.ndarray, precision: np.ndarray, a: np.ndarray, sizes: 
     for one in sizes[picked(len(sizes))]:
         before = (directions.T / (frame.rigid + np.exp(-one) @ frame.flexible)) @ directions + np.diag(1.0 * nothing)
         mean += np.linalg.solve(eye + before @ precision, before) / len(picked(len(sizes)))
-    return Known(directions, precision, np.linalg.solve(mean, directions.T @ a.mean(axis=0)))
+    return Known._make((directions, precision, np.linalg.solve(mean, directions.T @ a.mean(axis=0))))
 
 
 def ridges(color: np.ndarray, eliminated: np.ndarray, a: np.ndarray, confined: bool) -> tuple[np.ndarray, np.ndarray]:
