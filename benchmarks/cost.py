@@ -27,25 +27,28 @@ from closura.learning import (
     sample,
 )
 from closura.learning._hypergradients import neighbours
+from closura.learning._initialise import blank_cache
 from closura.learning._program import GROUPS
 from closura.problems import darcy, mass_damper
 
 CHUNK = 20
 
 
-def bare(setup: Setup, state: State, batches: int, gradient: bool) -> Any:
-    """Only the solves: `batches` of all chains with sensitivities, and one gradient of the law. Nothing is sampled."""
+def bare(setup: Setup, state: State, batches: int, learning: bool) -> Any:
+    """Only the solves: `batches` of all chains, with sensitivities where chains need them, and in learning one gradient of the
+    law. Nothing is sampled."""
     count = max(1, setup.settings.gradient_chains // setup.settings.groups)
 
     def iteration(carry: Any, _: None) -> Any:
         theta, weights = carry
         laws, pullback = jax.vjp(lambda w: setup.tabulate(w, state.ranges)[0], weights)
-        posterior = setup.posterior(laws, state)
+        posterior = setup.posterior(laws, state, sampling=not learning)
         for _ in range(batches):
-            loglik, score = posterior.refresh(state.chains._replace(theta=theta)).cache.stats
+            stats = posterior.refresh(state.chains._replace(theta=theta)).cache.stats
             # The next batch depends on this one, or the compiler would drop or merge them.
-            theta = theta + 1e-9 * (score + loglik[..., None])
-        if gradient:
+            for found in jax.tree.leaves(stats):
+                theta = theta + 1e-9 * found.reshape(*theta.shape[:3], -1)[..., :1]
+        if learning:
             picked = neighbours(state.keys, theta, count)
             flat = picked.reshape(-1, *picked.shape[2:])
             found = jax.grad(lambda view: -setup.likelihood.mean(flat, view))(laws)
@@ -68,14 +71,17 @@ def programs(systems: int, devices: int, known: Any = mass_damper, **settings: A
     sampling = Program(sample, run.setup, run.mesh, (STATE, SAME, SAME, SAME), (STATE, DRAWS, SAME))
     solves = {
         name: Program(lambda *a, b=b, g=g: bare(*a, b, g), run.setup, run.mesh, (STATE,), GROUPS)
-        for name, b, g in (("bare learning", 2, True), ("bare sampling", 1, False))
+        for name, b, g in (("bare learning", 2 if run.state.learns else 1, True), ("bare sampling", 1, False))
     }
-    fresh, leaps = jnp.asarray(False), jnp.arange(CHUNK // 2) % max(1, len(run.setup.leaps))
+    leaps = jnp.arange(CHUNK // 2) % max(1, len(run.setup.leaps))
+    blank = run.spread(blank_cache(run.setup, run.state, sampling=True))
+    settled, _, _ = sampling(blank, jnp.asarray(True), schedule, leaps)
     return {
         "learning": lambda: learning(run.state, schedule),
-        "sampling": lambda: sampling(run.state, fresh, schedule, leaps),
+        "sampling": lambda: sampling(settled, jnp.asarray(False), schedule, leaps),
+        "sampling without leaps": lambda: sampling(settled, jnp.asarray(False), schedule, jnp.full_like(leaps, -1)),
         "bare learning": lambda: solves["bare learning"](run.state),
-        "bare sampling": lambda: solves["bare sampling"](run.state),
+        "bare sampling": lambda: solves["bare sampling"](settled),
     }
 
 

@@ -45,12 +45,13 @@ from ._newton import (
 )
 from ._program import DRAWS, GROUPS, SAME, STATE, Program
 from ._refine import refine
-from ._schedule import learn_schedule, make_plan, sample_schedule, temperatures
+from ._schedule import leaps_in_turn, learn_schedule, make_plan, sample_schedule, temperatures
 from ._settings import Settings, with_laws
 from ._setup import AXIS, Draws, Log, Schedule, Setup, State
 from ._stuck_chains import rescued, rescued_groups
 from .algorithm import learn, sample
 
+LEAP_EVERY = 2  # so many kept draws, where proposals are independent of where chains are
 SETBACKS, SLOWER = 2, 0.3
 RESCUE_UNTIL = 0.9  # of learning; after that chains are on their own
 EXPLODED = 1e6  # a loss, in squared units of the state, and against the first one
@@ -219,7 +220,7 @@ class Run(Kept):
 
     def _sample_arguments(self, phase: str) -> tuple[Array, Schedule, Array]:
         since = max(0, self.iteration - self.plan.learn) + np.arange(self.plan.sample_chunk)
-        leaps = jnp.arange(self.plan.keep) % max(1, len(self.setup.leaps))
+        leaps = leaps_in_turn(self.plan.keep, len(self.setup.leaps), LEAP_EVERY if self.setup.independent else 1)
         return jnp.asarray(self.stale), sample_schedule(self.settings, phase, since), leaps
 
     # Parts of it ------------------------------------------------------------------------------------------------------

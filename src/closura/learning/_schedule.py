@@ -2,7 +2,9 @@
 
 from typing import NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Int
 
 from ._settings import Settings
 from ._setup import Schedule
@@ -77,6 +79,12 @@ def sample_schedule(settings: Settings, phase: str, done: np.ndarray) -> Schedul
     tuning, and not at all while sampling."""
     slowing = 2 / (1 + done / 25) if phase == "tune" else 0.0
     return Schedule.over(len(done), adaptation=_first_adaptation(settings) * slowing)
+
+
+def leaps_in_turn(draws: int, leaps: int, every: int) -> Int[Array, " draw"]:
+    """Which of so many leaps comes before each kept draw: one after the other, before one in `every`; -1 is none."""
+    draw = np.arange(draws)
+    return jnp.asarray(np.where(draw % every, -1, draw // every % max(1, leaps)))
 
 
 def _first_adaptation(settings: Settings) -> float:

@@ -137,6 +137,11 @@ class Setup(eqx.Module):
         return [kernel for kernel in self.sweep if kernel.learning and not kernel.leap]
 
     @property
+    def independent(self) -> bool:
+        """Do proposals that need not follow where chains are take the place of others while sampling?"""
+        return self.settled and any(kernel.replaces is not None for kernel in self.sweep)
+
+    @property
     def sampling_kernels(self) -> list[Kernel]:
         """Those that run in every iteration under frozen laws."""
         replaced = {kernel.replaces for kernel in self.sweep} if self.settled else set()

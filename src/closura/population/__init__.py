@@ -13,6 +13,8 @@ from ._population import (
 from ._random import (
     NUMBERS as NUMBERS,
     TRIES as TRIES,
+    chi_square as chi_square,
+    chi_square_numbers as chi_square_numbers,
     draw_log_variance as draw_log_variance,
     normal as normal,
     slice_draw as slice_draw,

@@ -33,6 +33,18 @@ def normal(uniform: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
     return jnp.sqrt(2.0).astype(uniform.dtype) * erfinv(2 * uniform - 1)
 
 
+def chi_square_numbers(degrees: int) -> int:
+    """How many uniform numbers a draw of chi-square with so many degrees of freedom takes."""
+    return (degrees + 1) // 2
+
+
+def chi_square(uniform: Float[Array, "*shape number"], degrees: int) -> Float[Array, "*shape"]:
+    """Chi-square numbers: two degrees of freedom are an exponential number, an odd one is a squared normal number."""
+    pairs = degrees // 2
+    total = -2 * jnp.log(jnp.prod(uniform[..., :pairs], axis=-1))
+    return total + normal(uniform[..., pairs]) ** 2 if degrees % 2 else total
+
+
 def slice_draw(
     uniform: Float[Array, " number"],
     current: Float[Array, ""],

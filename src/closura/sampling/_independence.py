@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..population import normal
+from ..population import chi_square, chi_square_numbers, normal
 from ._accept import Randomness, decide
 from ._gauss_newton import coordinates, information
 from ._kernel import Kernel
@@ -63,11 +63,11 @@ class Independence(Kernel):
         theta = chains.theta
         own, shape = self._own(theta.shape[-1]), theta.shape[:3]
         lower, mean = self._conditional(chains, tuning, posterior)
-        count = (*shape[1:], len(own))
-        many = (*shape[1:], DEGREES + len(own))
+        degrees = DEGREES + len(own)
+        count, many = (*shape[1:], len(own)), (*shape[1:], chi_square_numbers(degrees))
         xi, chi, short, *tests = uniforms_by_group(keys, count, many, shape[1:], shape[1:], shape[1:])
         z = _times_transposed(lower, theta[..., own] - mean)
-        spread = jnp.sqrt((DEGREES + jnp.sum(z**2, axis=-1)) / jnp.sum(normal(chi) ** 2, axis=-1))
+        spread = jnp.sqrt((DEGREES + jnp.sum(z**2, axis=-1)) / chi_square(chi, degrees))
         reach = jnp.exp(-SHORTEST * jnp.maximum(short - (1 - SHORT), 0.0) / SHORT)[..., None]
         drawn = jnp.sqrt(1 - reach**2) * z + reach * spread[..., None] * normal(xi)
         moved = chains._replace(theta=theta.at[..., own].set(mean + _solve_transposed(lower, drawn)))
