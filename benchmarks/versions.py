@@ -3,7 +3,8 @@
 python benchmarks/versions.py FOLDER [--keep FOLDER] [--workers COUNT] [ROW ...]
 
 FOLDER is a checkout of the other version (`git worktree add FOLDER COMMIT`), which runs in this environment. Posterior means of
-all numbers are compared in units of their Monte Carlo error. A row is a name below.
+all numbers are compared in units of their Monte Carlo error. A row is a name below. Where a law is learned its own error is not
+counted by that: the other version with another seed, compared with itself, tells how large it is.
 """
 
 import argparse
@@ -45,12 +46,18 @@ def main(arguments: list[str]) -> None:
     def fits(row: str) -> tuple[float, float]:
         both, ours = ROWS[row]
         where = asked.keep / row.replace(", ", "-").replace(" ", "-")
+        if ours:
+            _fit(asked.other, [*both, "--seed", "1"], where / "again")
         return _fit(asked.other, both, where / "other"), _fit(ROOT, both + ours, where / "this")
 
     with ThreadPoolExecutor(asked.workers) as pool:
         seconds = list(pool.map(fits, asked.rows))
     folders = [asked.keep / row.replace(", ", "-").replace(" ", "-") for row in asked.rows]
-    rows = [[row, *_compare(where), f"{a:.0f}, {b:.0f}"] for row, where, (a, b) in zip(asked.rows, folders, seconds)]
+    rows = []
+    for row, where, (other, this) in zip(asked.rows, folders, seconds):
+        rows.append([row, *_compare(where, "this"), f"{other:.0f}, {this:.0f}"])
+        if (where / "again").exists():
+            rows.append(["the other version, two seeds", *_compare(where, "again"), ""])
     print(table(COLUMNS, rows))
 
 
@@ -67,15 +74,15 @@ def _fit(version: Path, arguments: list[str], out: Path) -> float:
     return float(json.loads((out / "seconds.json").read_text()))
 
 
-def _compare(where: Path) -> list[Any]:
-    """Of numbers that both versions inferred, by level, system and parameter."""
-    keys = ["level", "system", "parameter"]
-    other, this = (pd.read_csv(where / which / "summary.csv") for which in ("other", "this"))
+def _compare(where: Path, than: str) -> list[Any]:
+    """Of numbers that both fits inferred, by level, system and parameter."""
+    keys, fits = ["level", "system", "parameter"], ("other", than)
+    other, this = (pd.read_csv(where / which / "summary.csv") for which in fits)
     both = other.merge(this, on=keys, suffixes=("", "_this"))
     error = np.hypot(both["sd"] / np.sqrt(both["ess_bulk"]), both["sd_this"] / np.sqrt(both["ess_bulk_this"]))
     apart = both["mean_this"] - both["mean"]
     z, sds = apart / error, apart / both["sd"]
-    words = [json.loads((where / which / "metrics.json").read_text())["converged"] for which in ("other", "this")]
+    words = [json.loads((where / which / "metrics.json").read_text())["converged"] for which in fits]
     said = "the same" if words[0] == words[1] else f"converged {words[0]}, {words[1]}"
     return [
         len(both),

@@ -1,5 +1,6 @@
 """Laws that are steeper than the nodes of their tables resolve are told from those that are not."""
 
+import dataclasses
 import itertools
 import re
 
@@ -62,3 +63,10 @@ def test_the_remark_says_where():
     remark = unresolved(seen(Law(), LAWS["step elsewhere"][0], 0.05))
     place = float(re.search("near v = ([0-9.]+) ", remark).group(1))
     assert abs(place - 1.3) < 0.5  # of nodes that are 0.48 apart
+
+
+def test_a_law_between_whose_nodes_all_data_lie_has_nothing_to_bend():
+    found = seen(Law(), LAWS["line"][0], 0.05)
+    narrow = dataclasses.replace(found, support=support_of(np.linspace(0.1, 0.2, 50)[:, None]))
+    assert narrow.draws(np.array([])).shape == (300, 0)
+    assert unresolved(narrow) is None

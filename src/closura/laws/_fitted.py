@@ -207,8 +207,8 @@ class FittedLaw:
         more = max(0, 2 ** max(6, (count - 1).bit_length()) - count) if count else 0
         with self._precision():
             x = tuple(jnp.asarray(np.pad(np.asarray(xi, float), (0, more), mode="edge")) for xi in arrays)
-            values = _evaluated(law, self.frame, x, gradient)
-        return np.asarray(values)[:, :count].reshape(-1, *shape)
+            values = np.asarray(_evaluated(law, self.frame, x, gradient))
+        return values[:, :count].reshape(len(values), *shape)
 
     def _flat(self, x: tuple[ArrayLike, ...]) -> tuple[tuple[int, ...], list[np.ndarray]]:
         """The shape of arguments together, and each of them as one line."""
