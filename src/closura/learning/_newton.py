@@ -24,6 +24,14 @@ from ..sampling._gauss_newton import PICKED, coordinates, eliminate, information
 from ..sampling._law_move import moved_along
 
 LONGEST = 0.3  # by how much a step may change a law, in its units
+SHORTER = (
+    0.25,
+    0.06,
+    0.0,
+    0.0,
+)  # the parts of a step that are tried where all of it makes chains less likely, by more than
+SLACK = 10.0
+TAMED, ASTRAY = 6, 10.0  # how often first laws are made smaller at most; how much worse than none they may fit
 SURVEY = 1 / 3  # of learning tells where solutions go, and with that the units of the laws' inputs; then it begins anew
 RATES = 0.5, 0.6  # of a step; the part of learning after which steps grow shorter
 FIRST_SIZE = 0.03  # of a draw from the prior, at which laws of a group begin
@@ -77,10 +85,12 @@ def reframed_to(law: AbstractLaw, old: PyTree, new: PyTree) -> AbstractLaw:
 
 
 def _suited(spec: Law, old: PyTree, range_: Range, settled: bool) -> PyTree:
-    """A frame that covers the range; the old one, where no other is needed."""
+    """A frame that covers the range, thrice as wide as the old one at most: chains that are lost for a moment go very far. The
+    old one, where no other is needed."""
     if np.any(range_.low < old.low) or np.any(range_.high > old.high):
-        wider = Range(jnp.minimum(range_.low, old.low), jnp.maximum(range_.high, old.high))
-        return spec.frame(wider, old.scaling)
+        width = old.high - old.low
+        low, high = jnp.maximum(range_.low, old.low - width), jnp.minimum(range_.high, old.high + width)
+        return spec.frame(Range(jnp.minimum(low, old.low), jnp.maximum(high, old.high)), old.scaling)
     narrow = spec.frame(range_, old.scaling) if settled else old
     return narrow if np.any(narrow.high - narrow.low < NARROWER * (old.high - old.low)) else old
 
@@ -102,7 +112,8 @@ class Progress(NamedTuple):
 
 
 def newton_step(posterior: Posterior, chains: Chains, temperature: float, rate: float) -> tuple[Chains, Progress]:
-    """The chains after one step of the laws of every group, and how far that was. The cache is that of where chains were."""
+    """The chains after one step of the laws of every group, and how far that was. Where most chains of a group would be far less
+    likely after it, predictions are not linear that far, and the group takes a part of it, or none."""
     weights = coordinates(chains.law)
     told = information(posterior, chains)
     ends = np.cumsum([w.shape[-1] for w in weights.values()])
@@ -123,8 +134,42 @@ def newton_step(posterior: Posterior, chains: Chains, temperature: float, rate: 
         means.append(left.mean @ step)
     by_law, by_theta, by_mean = (jnp.asarray(np.stack(x), chains.theta.dtype)[:, None] for x in (steps, shears, means))
     changes = dict(zip(weights, jnp.split(by_law, ends[:-1], axis=-1)))
-    moved = moved_along(chains, changes, by_theta, by_mean if by_mean.size else None, posterior.population)
+    step = Step(changes, by_theta, by_mean if by_mean.size else None)
+    before, part = np.asarray(jit_soon(_log_density)(posterior, chains, temperature)), np.ones(len(by_law))
+    for shorter in SHORTER:
+        moved, after = jit_soon(_taken)(posterior, chains, step, jnp.asarray(part, by_law.dtype), temperature)
+        worse = ~(np.asarray(after) >= before - SLACK)
+        if not worse.any():
+            break
+        part = np.where(worse, shorter, part)
     return moved, Progress(*np.array(found).T)
+
+
+class Step(NamedTuple):
+    """By how much laws, theta and the population's mean change in every group."""
+
+    law: dict[str, Float[Array, "group 1 coordinate"]]
+    theta: Float[Array, "group 1 system parameter"]
+    mean: Float[Array, "group 1 parameter"] | None
+
+
+def _taken(
+    posterior: Posterior, chains: Chains, step: Step, part: Float[Array, " group"], temperature: float
+) -> tuple[Chains, Float[Array, " group"]]:
+    """The chains after so much of a step, evaluated, and their log density."""
+
+    def part_of(change: Array) -> Array:
+        here = part.reshape(-1, *(1,) * (change.ndim - 1))
+        return jnp.where(here > 0, here * change, 0.0)  # none of what is not a number either
+
+    step = jax.tree.map(part_of, step)
+    moved = posterior.refresh(moved_along(chains, step.law, step.theta, step.mean, posterior.population))
+    return moved, _log_density(posterior, moved, temperature)
+
+
+def _log_density(posterior: Posterior, chains: Chains, temperature: float) -> Float[Array, " group"]:
+    """Tempered, of the chain in the middle of each group."""
+    return jnp.median(posterior.log_joint(chains, temperature * posterior.loglik(chains)), axis=1)
 
 
 def first_laws(keys: GroupKeys, chains: Chains, frames: Mapping[str, Frame]) -> Chains:
@@ -137,6 +182,35 @@ def first_laws(keys: GroupKeys, chains: Chains, frames: Mapping[str, Frame]) -> 
         drawn = FIRST_SIZE * normal(uniform)[:, None] / jnp.sqrt(precision)
         laws[name] = laws[name].with_weights(jnp.broadcast_to(drawn, weights.shape).astype(weights.dtype))
     return chains._replace(law=laws)
+
+
+def tamed(posterior: Posterior, chains: Chains) -> Chains:
+    """The chains with first laws so small that most solutions of a group are not much farther from data than without any law:
+    where the unit of a law is too large, its first draws send them anywhere."""
+
+    def fit(part: np.ndarray) -> np.ndarray:
+        return np.asarray(jit_soon(_fit)(posterior, _shrunk(chains, part)), float)
+
+    part = np.ones(len(chains.theta))
+    without = fit(0 * part)
+    for _ in range(TAMED):
+        astray = ~(fit(part) >= without - ASTRAY * (np.abs(without) + ASTRAY))
+        if not astray.any():
+            break
+        part = np.where(astray, part / 4, part)
+    return _shrunk(chains, part)
+
+
+def _shrunk(chains: Chains, part: np.ndarray) -> Chains:
+    laws = {
+        name: chains.law[name].with_weights(w * part[:, None, None].astype(w.dtype))
+        for name, w in coordinates(chains.law).items()
+    }
+    return chains._replace(law=chains.law | laws)
+
+
+def _fit(posterior: Posterior, chains: Chains) -> Float[Array, " group"]:
+    return jnp.median(jnp.sum(posterior.loglik_at(chains), axis=-1), axis=1)
 
 
 def grid_of(seen: Mapping[str, np.ndarray], names: list[str]) -> dict[str, list[list[float]]]:

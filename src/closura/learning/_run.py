@@ -42,6 +42,7 @@ from ._newton import (
     part_of_pass,
     restated,
     retabled,
+    tamed,
 )
 from ._program import DRAWS, GROUPS, SAME, STATE, Program
 from ._refine import refine
@@ -51,7 +52,7 @@ from ._setup import AXIS, Draws, Log, Schedule, Setup, State
 from ._stuck_chains import rescued, rescued_groups
 from .algorithm import learn, sample
 
-LEAP_EVERY = 2  # so many kept draws, where proposals are independent of where chains are
+LEAP_EVERY = 4  # so many kept draws, where proposals are independent of where chains are
 SETBACKS, SLOWER = 2, 0.3
 RESCUE_UNTIL = 0.9  # of learning; after that chains are on their own
 EXPLODED = 1e6  # a loss, in squared units of the state, and against the first one
@@ -88,6 +89,7 @@ class Run(Kept):
         self.mesh = Mesh(np.array(jax.devices()[: device_count(self.problem, settings)]), (AXIS,))
         self.plan = make_plan(settings, state.chains.theta.size, bool(self._sampled(state)))
         self._first = state
+        self.state = self.spread(state)
         self.state = self.spread(self._with_first_laws(state))
         self.iteration = 0
         self.arrived = 0  # rounds of Newton's method in a row that ended within their Monte Carlo error
@@ -184,6 +186,11 @@ class Run(Kept):
         if self.iteration < self.plan.learn and (done or late):
             self.plan, self.learned = self.plan._replace(learn=self.iteration), self.iteration
             self.cut_short = late and not done
+        if self.sampled and self.phase != "learn" and not np.isfinite(self.posterior.loglik(self.state.chains)).any():
+            self.diverged = (
+                f"Learning diverged: after iteration {self.iteration} no chain can be solved with the law it has. Say how large the law is (unit=), "
+                "give it structure (odd, dissipative, at=), or narrow the priors of the parameters."
+            )
 
     def _sample_chunk(self) -> dict[str, np.ndarray]:
         phase, size = self.phase, self.plan.sample_chunk
@@ -236,6 +243,7 @@ class Run(Kept):
                 frames = frames | {name: restated(frames[name], law, spread_of(seen[name], 0.95), table)}
             self.state = self.spread(self._with_first_laws(self._first._replace(keys=self.state.keys, ranges=frames)))
             self.arrived = 0
+            self._refresh()
         else:
             ranges = {name: table_range(seen[name]) for name in self.sampled}
             chains, frames = retabled(chains, frames, ranges, temperature == 1)
@@ -245,7 +253,6 @@ class Run(Kept):
             same = all(frames[name] is self.state.ranges[name] for name in self.sampled)
             self.arrived = self.arrived + 1 if told.arrived and temperature == 1 and same else 0
             self.state = self.spread(self.state._replace(chains=chains, ranges=frames))
-        self._refresh()
 
     @property
     def sampled(self) -> list[str]:
@@ -281,7 +288,10 @@ class Run(Kept):
         if not self._sampled(state):
             return state
         keys = split_keys(state.keys, 2)
-        return state._replace(keys=keys[0], chains=jit_soon(first_laws)(keys[1], state.chains, state.ranges))
+        chains = jit_soon(first_laws)(keys[1], state.chains, state.ranges)
+        if self.network is None:  # a surrogate knows nothing yet
+            chains = tamed(_posterior_of(self.setup, self.views, state._replace(replay=())), chains)
+        return state._replace(keys=keys[0], chains=chains)
 
     def _sample_program(self) -> Program:
         return Program(sample, self.setup, self.mesh, (STATE, SAME, SAME, SAME), (STATE, DRAWS, SAME))

@@ -1,0 +1,94 @@
+"""Learning of sampled laws does not go astray: first laws are tamed, steps that are far too long are not taken, tables grow slowly."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from sizes import SYSTEMS
+
+from closura.laws import Law, Range
+from closura.learning import Run, _newton, _run, make_settings
+from closura.learning._newton import retabled, tamed
+from closura.problems import mass_damper
+from closura.runs import collect
+
+FEW = {
+    "chains": 32,
+    "groups": 2,
+    "devices": 1,
+    "iterations": 20,
+    "chunk": 5,
+    "tune": 10,
+    "draws": 4,
+    "thin": 1,
+    "extend": 0,
+}
+
+
+def started(law, **settings):
+    data, _ = mass_damper.simulate(SYSTEMS, 0)
+    problem = mass_damper.problem.with_closure(law)
+    return Run(problem, data, make_settings(FEW | settings, problem))
+
+
+def with_laws(chains, factor):
+    law = chains.law["f"]
+    return chains._replace(law={"f": law.with_weights(factor * law.weights)})
+
+
+@pytest.fixture(scope="module")
+def run():
+    return started(Law(nodes=9, unit=5.0))
+
+
+def test_first_laws_that_send_solutions_anywhere_are_made_smaller(run):
+    posterior, chains = run.posterior, run.state.chains
+    huge = with_laws(chains, jnp.array([1.0, 1e3])[:, None, None])
+    found = tamed(posterior, huge).law["f"].weights
+    np.testing.assert_array_equal(found[0], huge.law["f"].weights[0])  # this group was fine
+    share = np.asarray(found[1] / huge.law["f"].weights[1])
+    assert share.max() <= 0.25
+    np.testing.assert_allclose(share, share[0, 0], rtol=1e-5)
+
+
+def test_a_step_that_would_make_chains_far_less_likely_is_not_taken(run, monkeypatch):
+    posterior, chains = run.posterior, run.state.chains
+    before = np.asarray(_newton._log_density(posterior, posterior.refresh(chains), 1.0))
+    eliminate = _newton.eliminate
+
+    def away(*arguments):
+        """Curvature that is wrong by a factor: steps are thousands of times too long, and in the wrong direction."""
+        left = eliminate(*arguments)
+        return left._replace(law=-1e-3 * left.law)
+
+    monkeypatch.setattr(_newton, "eliminate", away)
+    monkeypatch.setattr(_newton, "LONGEST", 1e3)
+    moved, _ = _newton.newton_step(posterior, posterior.refresh(chains), 1.0, 1.0)
+    after = np.asarray(_newton._log_density(posterior, moved, 1.0))
+    assert np.all(after >= before - _newton.SLACK)
+    monkeypatch.setattr(_newton, "SLACK", np.inf)  # without the check it would be
+    astray = np.asarray(_newton._log_density(posterior, _newton.newton_step(posterior, chains, 1.0, 1.0)[0], 1.0))
+    assert not np.all(astray >= before - 10.0)
+
+
+def test_tables_grow_to_thrice_their_width_at_once(run):
+    frame = run.state.ranges["f"]
+    far = Range(jnp.array([-1e10]), jnp.array([1e10]))
+    _, after = retabled(run.state.chains, run.state.ranges, {"f": far}, False)
+    width = float((after["f"].high - after["f"].low)[0] / (frame.high - frame.low)[0])
+    assert 2.5 < width < 3.5
+
+
+def test_a_run_whose_chains_are_all_lost_says_so(monkeypatch):
+    def lost(posterior, chains, temperature, rate):
+        nothing = with_laws(chains, jnp.nan)
+        return posterior.refresh(nothing), _newton.Progress(np.ones(2), np.ones(2))
+
+    monkeypatch.setattr(_run, "newton_step", lost)
+    lost_run = started(Law(nodes=9))
+    while not lost_run.finished and lost_run.diverged is None:
+        lost_run.advance()
+    assert "no chain can be solved" in lost_run.diverged
+    assert "unit=" in lost_run.diverged
+    result = collect(lost_run)
+    assert result.verdict.word == "not_converged"
+    assert "Learning diverged" in result.verdict.lines[1]
