@@ -1,5 +1,6 @@
 """Learning of sampled laws does not go astray: first laws are tamed, steps that are far too long are not taken, tables grow slowly."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -52,7 +53,7 @@ def test_first_laws_that_send_solutions_anywhere_are_made_smaller(run):
 
 def test_a_step_that_would_make_chains_far_less_likely_is_not_taken(run, monkeypatch):
     posterior, chains = run.posterior, run.state.chains
-    before = np.asarray(_newton._log_density(posterior, posterior.refresh(chains), 1.0))
+    before = np.asarray(_newton._log_density(posterior, posterior.refresh(chains), jnp.ones(())))
     eliminate = _newton.eliminate
 
     def away(*arguments):
@@ -63,10 +64,12 @@ def test_a_step_that_would_make_chains_far_less_likely_is_not_taken(run, monkeyp
     monkeypatch.setattr(_newton, "eliminate", away)
     monkeypatch.setattr(_newton, "LONGEST", 1e3)
     moved, _ = _newton.newton_step(posterior, posterior.refresh(chains), 1.0, 1.0)
-    after = np.asarray(_newton._log_density(posterior, moved, 1.0))
+    after = np.asarray(_newton._log_density(posterior, moved, jnp.ones(())))
     assert np.all(after >= before - _newton.SLACK)
     monkeypatch.setattr(_newton, "SLACK", np.inf)  # without the check it would be
-    astray = np.asarray(_newton._log_density(posterior, _newton.newton_step(posterior, chains, 1.0, 1.0)[0], 1.0))
+    astray = np.asarray(
+        _newton._log_density(posterior, _newton.newton_step(posterior, chains, 1.0, 1.0)[0], jnp.ones(()))
+    )
     assert not np.all(astray >= before - 10.0)
 
 
@@ -92,3 +95,14 @@ def test_a_run_whose_chains_are_all_lost_says_so(monkeypatch):
     result = collect(lost_run)
     assert result.verdict.word == "not_converged"
     assert "Learning diverged" in result.verdict.lines[1]
+
+
+def test_a_step_is_compiled_once_whatever_the_temperature(caplog):
+    run = started(Law(nodes=9), tempering=1.0, iterations=120)
+    for _ in range(6):  # past the survey
+        run.advance()
+    with jax.log_compiles(), caplog.at_level("WARNING"):
+        run.advance()
+    assert run.phase == "learn"
+    assert "_taken" not in caplog.text
+    assert "_log_density" not in caplog.text

@@ -135,9 +135,10 @@ def newton_step(posterior: Posterior, chains: Chains, temperature: float, rate: 
     by_law, by_theta, by_mean = (jnp.asarray(np.stack(x), chains.theta.dtype)[:, None] for x in (steps, shears, means))
     changes = dict(zip(weights, jnp.split(by_law, ends[:-1], axis=-1)))
     step = Step(changes, by_theta, by_mean if by_mean.size else None)
-    before, part = np.asarray(jit_soon(_log_density)(posterior, chains, temperature)), np.ones(len(by_law))
+    heat, part = jnp.asarray(temperature, by_law.dtype), np.ones(len(by_law))
+    before = np.asarray(jit_soon(_log_density)(posterior, chains, heat))
     for shorter in SHORTER:
-        moved, after = jit_soon(_taken)(posterior, chains, step, jnp.asarray(part, by_law.dtype), temperature)
+        moved, after = jit_soon(_taken)(posterior, chains, step, jnp.asarray(part, by_law.dtype), heat)
         worse = ~(np.asarray(after) >= before - SLACK)
         if not worse.any():
             break
@@ -154,7 +155,7 @@ class Step(NamedTuple):
 
 
 def _taken(
-    posterior: Posterior, chains: Chains, step: Step, part: Float[Array, " group"], temperature: float
+    posterior: Posterior, chains: Chains, step: Step, part: Float[Array, " group"], temperature: Float[Array, ""]
 ) -> tuple[Chains, Float[Array, " group"]]:
     """The chains after so much of a step, evaluated, and their log density."""
 
@@ -167,7 +168,7 @@ def _taken(
     return moved, _log_density(posterior, moved, temperature)
 
 
-def _log_density(posterior: Posterior, chains: Chains, temperature: float) -> Float[Array, " group"]:
+def _log_density(posterior: Posterior, chains: Chains, temperature: Float[Array, ""]) -> Float[Array, " group"]:
     """Tempered, of the chain in the middle of each group."""
     return jnp.median(posterior.log_joint(chains, temperature * posterior.loglik(chains)), axis=1)
 
