@@ -84,7 +84,7 @@ def test_tables_grow_to_thrice_their_width_at_once(run):
 def test_a_run_whose_chains_are_all_lost_says_so(monkeypatch):
     def lost(posterior, chains, temperature, rate):
         nothing = with_laws(chains, jnp.nan)
-        return posterior.refresh(nothing), _newton.Progress(np.ones(2), np.ones(2))
+        return posterior.refresh(nothing), _newton.Progress(*np.ones((3, 2)))
 
     monkeypatch.setattr(_run, "newton_step", lost)
     lost_run = started(Law(nodes=9))
@@ -106,3 +106,10 @@ def test_a_step_is_compiled_once_whatever_the_temperature(caplog):
     assert run.phase == "learn"
     assert "_taken" not in caplog.text
     assert "_log_density" not in caplog.text
+
+
+def test_learning_goes_on_while_chains_become_more_likely():
+    steady = [0.0, 1.0, -1.0, 0.5, 1.0, 0.0]
+    assert not _newton.rising(steady, 60, 32)
+    assert _newton.rising(steady[:3], 60, 32)  # too early to say
+    assert _newton.rising([10.0 * i for i in range(6)], 60, 32)

@@ -6,6 +6,7 @@ Fisher's identity makes the score, averaged over chains, the gradient of the mar
 matrix. Chains of a group share one law while it is learned.
 """
 
+import math
 from collections.abc import Mapping
 from functools import partial
 from typing import NamedTuple
@@ -36,6 +37,7 @@ SURVEY = 1 / 3  # of learning tells where solutions go, and with that the units 
 RATES = 0.5, 0.6  # of a step; the part of learning after which steps grow shorter
 FIRST_SIZE = 0.03  # of a draw from the prior, at which laws of a group begin
 WITHIN, ROUNDS = 3.0, 3  # of its Monte Carlo error, and how often in a row: then laws are learned
+RISES = 3.8  # three times the sd of a difference of two levels, where numbers are as many as chains: medians of groups, averaged
 POINTS = 11  # of a law's input
 NARROWER = 0.8  # of a table's width: where so little of it is needed, another one is made
 MARGIN = 0.5  # of the inputs' range, that a table covers on either side of it
@@ -100,11 +102,12 @@ def _first_chain(group: int, leaf: Array) -> Array:
 
 
 class Progress(NamedTuple):
-    """What a Newton step tells, of every group: the Newton decrement g' (H + P)^-1 g, and what it would be at the optimum by the
-    Monte Carlo error of the gradient g alone."""
+    """What a Newton step tells, of every group: the Newton decrement g' (H + P)^-1 g, what it would be at the optimum by the
+    Monte Carlo error of the gradient g alone, and the log density of the chain in the middle, before it."""
 
     decrement: Float[np.ndarray, " group"]
     noise: Float[np.ndarray, " group"]
+    level: Float[np.ndarray, " group"]
 
     @property
     def arrived(self) -> bool:
@@ -143,7 +146,15 @@ def newton_step(posterior: Posterior, chains: Chains, temperature: float, rate: 
         if not worse.any():
             break
         part = np.where(worse, shorter, part)
-    return moved, Progress(*np.array(found).T)
+    return moved, Progress(*np.array(found).T, before)
+
+
+def rising(levels: list[float], numbers: int, chains: int) -> bool:
+    """Do chains become more likely from round to round by more than chance has it, or is it too early to say? `levels` are those of
+    rounds, averaged over groups; a chain's log density of so many `numbers` has a variance of half of them."""
+    if len(levels) <= ROUNDS:
+        return True
+    return levels[-1] - levels[-1 - ROUNDS] > RISES * math.sqrt(numbers / chains)
 
 
 class Step(NamedTuple):

@@ -42,6 +42,7 @@ from ._newton import (
     part_of_pass,
     restated,
     retabled,
+    rising,
     tamed,
 )
 from ._program import DRAWS, GROUPS, SAME, STATE, Program
@@ -93,6 +94,7 @@ class Run(Kept):
         self.state = self.spread(self._with_first_laws(state))
         self.iteration = 0
         self.arrived = 0  # rounds of Newton's method in a row that ended within their Monte Carlo error
+        self.levels: list[float] = []  # of log densities, of rounds since the likelihood is whole
         self.learned: int | None = None  # the iteration at which learning ended before its limit
         self.cut_short = False  # by the clock
         self.law_inputs: dict[str, list[list[float]]] = {}  # where convergence of sampled laws is judged
@@ -182,11 +184,12 @@ class Run(Kept):
         minutes = self.settings.minutes
         late = minutes is not None and time.perf_counter() - self.began > 30 * minutes
         done = bool(self.sampled) and temperature == 1 and self.arrived >= ROUNDS
-        done &= self.iteration > SURVEY * self.plan.learn
+        done &= self.iteration > SURVEY * self.plan.learn and not self._rising
         if self.iteration < self.plan.learn and (done or late):
             self.plan, self.learned = self.plan._replace(learn=self.iteration), self.iteration
             self.cut_short = late and not done
-        if self.sampled and self.phase != "learn" and not np.isfinite(self.posterior.loglik(self.state.chains)).any():
+        by_solver = bool(self.sampled) and self.network is None
+        if by_solver and self.phase != "learn" and not np.isfinite(self.posterior.loglik(self.state.chains)).any():
             self.diverged = (
                 f"Learning diverged: after iteration {self.iteration} no chain can be solved with the law it has. Say how large the law is (unit=), "
                 "give it structure (odd, dissipative, at=), or narrow the priors of the parameters."
@@ -242,7 +245,7 @@ class Run(Kept):
                 law = chains.law[name]
                 frames = frames | {name: restated(frames[name], law, spread_of(seen[name], 0.95), table)}
             self.state = self.spread(self._with_first_laws(self._first._replace(keys=self.state.keys, ranges=frames)))
-            self.arrived = 0
+            self.arrived, self.levels = 0, []
             self._refresh()
         else:
             ranges = {name: table_range(seen[name]) for name in self.sampled}
@@ -253,6 +256,13 @@ class Run(Kept):
             same = all(frames[name] is self.state.ranges[name] for name in self.sampled)
             self.arrived = self.arrived + 1 if told.arrived and temperature == 1 and same else 0
             self.state = self.spread(self.state._replace(chains=chains, ranges=frames))
+            self.levels += [float(np.mean(told.level))] if temperature == 1 else []
+
+    @property
+    def _rising(self) -> bool:
+        """Do chains still become more likely? Learning by the solver asks that of itself."""
+        theta = self.state.chains.theta
+        return self.network is None and rising(self.levels, theta[0, 0].size, theta.shape[0] * theta.shape[1])
 
     @property
     def sampled(self) -> list[str]:
@@ -265,7 +275,7 @@ class Run(Kept):
         notes = [note for name in self.sampled for note in self._far_points(name)]
         if self.cut_short:
             return [f"Learning was cut short by the clock: raise minutes (now {self.settings.minutes:g}).", *notes]
-        if self.sampled and self.learned is None and self.phase != "learn" and self.arrived < ROUNDS:
+        if self.sampled and self.learned is None and self.phase != "learn" and (self.arrived < ROUNDS or self._rising):
             moving = f"Laws were still moving when learning ended: raise --iterations (now {self.settings.iterations})."
             return [moving, *notes]
         return notes

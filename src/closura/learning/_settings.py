@@ -248,7 +248,7 @@ _EVOLUTIONS["fno-supervised"] |= {"surrogate_warmup": 0.15, "iterations": 1000}
 
 PROFILES = {"curves": _CURVES, "fields": _FIELDS, "evolutions": _EVOLUTIONS}  # by what an equation says of itself
 # Where chains sample the law: Newton steps need few iterations, and every chain must find its place among laws.
-_SAMPLED: Values = {"chains": 32, "groups": 4, "iterations": 600, "chunk": 100, "tempering": 0.5}
+_SAMPLED: Values = {"chains": 32, "groups": 4, "iterations": 900, "chunk": 100, "tempering": 0.5}
 _SAMPLED |= {"tune": 400, "draws": 200, "thin": 5}
 # On a surrogate: what learns is Gauss-Newton steps, an iteration each; the surrogate is trained once, on many draws, and refined.
 _ON_BASIS: Values = {"groups": 2, "iterations": 80, "newton_every": 1, "thin": 5, "draws": 400, "extend": 10}

@@ -24,6 +24,7 @@ COUNTERS = (
     "stale",
     "nonfinite",
     "arrived",
+    "levels",
     "learned",
     "cut_short",
     "law_inputs",
