@@ -49,7 +49,7 @@ def test_a_basis_samples_laws(name):
     assert not result.metrics["law_learned"], "it is not one estimate"
     assert float(result.closure.sd(0.1)) > 0
     # Before it was trained, after it was about the mode, and on draws of the chains.
-    assert run.surrogate_errors[0] > 2 * run.surrogate_errors[1]
+    assert run.surrogate_errors[0] > 1.5 * min(run.surrogate_errors[1:])
     assert len(run.surrogate_errors) == 4
 
 
@@ -109,7 +109,7 @@ def test_systems_take_draws_of_different_chains(learned):
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("chunks", [3, 25])
+@pytest.mark.parametrize("chunks", [3, 10])  # of fourteen
 def test_it_goes_on_as_if_it_had_not_stopped(tmp_path, chunks):
     whole, stopped, again = start(), start(), start()
     for _ in range(chunks):

@@ -1,4 +1,4 @@
-"""A whole run: law and parameters are found, the sampler does as it was told."""
+"""A whole run of the published method: a network and parameters are found, MALA does as it was told."""
 
 import jax
 import numpy as np
@@ -6,7 +6,7 @@ import pytest
 
 from closura.diagnose import closure_mse_visited, theta_scores
 from closura.equations import unit_scaling
-from closura.laws import FittedLaw
+from closura.laws import MLP, FittedLaw
 from closura.learning import Run, Settings
 from closura.problems import mass_damper
 
@@ -16,7 +16,9 @@ pytestmark = pytest.mark.nightly
 @pytest.fixture(scope="module")
 def recovered():
     data, truth = mass_damper.simulate(10, 3)
-    run = Run(mass_damper.problem, data, Settings(iterations=900, draws=150))
+    kernels = ("theta", "population", "differential_evolution", "multi_try")
+    problem = mass_damper.problem.with_closure(MLP())
+    run = Run(problem, data, Settings(iterations=900, draws=150, sampler=kernels))
     while not run.finished:
         run.advance()
     return run, truth

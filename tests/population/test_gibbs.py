@@ -57,7 +57,7 @@ def facts(prior, phi):
     return said, jnp.concatenate([jnp.broadcast_to(jnp.asarray(e), x.shape[1:]).ravel() for x, e in named.values()])
 
 
-def geweke(prior, wrong=0.0):
+def geweke(prior, wrong=0.0, steps=STEPS):
     """z scores of the time averages; chains are independent, so the error comes from their spread."""
 
     def one(phi, key):
@@ -67,7 +67,7 @@ def geweke(prior, wrong=0.0):
         return phi._replace(log_tau=phi.log_tau + wrong), facts(prior, phi)[0]
 
     start = jax.vmap(prior.phi_from_normal)(jr.normal(jr.key(0), (CHAINS, 2, 3)))
-    end, said = jax.jit(lambda s: jax.lax.scan(one, s, jr.split(jr.key(1), STEPS)))(start)
+    end, said = jax.jit(lambda s: jax.lax.scan(one, s, jr.split(jr.key(1), steps)))(start)
     said, expected = np.asarray(said, float)[100:], np.asarray(facts(prior, end)[1])
     # Blocks longer than the chains remember are independent.
     blocks = said.reshape(10, -1, said.shape[1]).mean(axis=1)
@@ -83,7 +83,8 @@ SOON = ("diagonal", "correlated")
 )
 def test_the_hyperprior_is_kept(name):
     # Student's t of nine degrees, forty numbers: 6 is passed once in a few hundred runs of all.
-    assert np.abs(geweke(POPULATIONS[name])).max() < 6
+    steps = STEPS if name in SOON else 3 * STEPS  # covariates are forgotten more slowly
+    assert np.abs(geweke(POPULATIONS[name], steps=steps)).max() < 6
 
 
 @pytest.mark.nightly

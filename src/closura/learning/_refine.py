@@ -124,16 +124,17 @@ def _solved(setup: Setup, state: State, laws: PyTree, draws: tuple[Array, PyTree
     found = lax.map(solve, parts, batch_size=size)
     label, law = jax.tree.map(lambda a: a.reshape(*theta.shape[:3], *a.shape[1:]), found)
     fine = jnp.all(jnp.isfinite(label), axis=(-2, -1))
-    # A draw that cannot be solved is replaced by the next one of its group and system that can.
-    source = _next_fine(fine)
+    # A draw that cannot be solved is replaced by the next one of its group and system that can; if none can, the old ones stay.
+    source, some = _next_fine(fine), jnp.any(fine, axis=1, keepdims=True)
 
     replay, count = state.replay, theta.shape[1]
     assert isinstance(replay, Replay), "a surrogate has one"
     place = (replay.next[:, None] + jnp.arange(count)) % replay.theta.shape[1]
 
     def put(old: Array, new: Array) -> Array:
-        found = jnp.take_along_axis(new, source.reshape(source.shape + (1,) * (new.ndim - 3)), axis=1)
-        return old.at[jnp.arange(len(place))[:, None], place].set(found)
+        more, at = (1,) * (new.ndim - 3), (jnp.arange(len(place))[:, None], place)
+        found = jnp.take_along_axis(new, source.reshape(source.shape + more), axis=1)
+        return old.at[at].set(jnp.where(some.reshape(some.shape + more), found, old[at]))
 
     kept = jax.tree.map(put, (replay.theta, replay.label, replay.law), (theta, label, law))
     return Replay(kept[0], kept[1], (replay.next + count) % replay.theta.shape[1], kept[2])
