@@ -137,16 +137,27 @@ def newton_step(posterior: Posterior, chains: Chains, temperature: float, rate: 
         means.append(left.mean @ step)
     by_law, by_theta, by_mean = (jnp.asarray(np.stack(x), chains.theta.dtype)[:, None] for x in (steps, shears, means))
     changes = dict(zip(weights, jnp.split(by_law, ends[:-1], axis=-1)))
-    step = Step(changes, by_theta, by_mean if by_mean.size else None)
-    heat, part = jnp.asarray(temperature, by_law.dtype), np.ones(len(by_law))
+    moved, before = _as_far_as_likely(
+        posterior, chains, Step(changes, by_theta, by_mean if by_mean.size else None), temperature
+    )
+    decrement, noise = np.array(found).T
+    return moved, Progress(decrement, noise, before)
+
+
+def _as_far_as_likely(
+    posterior: Posterior, chains: Chains, step: "Step", temperature: float
+) -> tuple[Chains, Float[np.ndarray, " group"]]:
+    """The chains after so much of a step as leaves every group about as likely as it was, and how likely that is."""
+    dtype = chains.theta.dtype
+    heat, share = jnp.asarray(temperature, dtype), np.ones(len(chains.theta))
     before = np.asarray(jit_soon(_log_density)(posterior, chains, heat))
     for shorter in SHORTER:
-        moved, after = jit_soon(_taken)(posterior, chains, step, jnp.asarray(part, by_law.dtype), heat)
+        moved, after = jit_soon(_taken)(posterior, chains, step, jnp.asarray(share, dtype), heat)
         worse = ~(np.asarray(after) >= before - SLACK)
         if not worse.any():
             break
-        part = np.where(worse, shorter, part)
-    return moved, Progress(*np.array(found).T, before)
+        share = np.where(worse, shorter, share)
+    return moved, before
 
 
 def rising(levels: list[float], numbers: int, chains: int) -> bool:
