@@ -45,6 +45,7 @@ from ._newton import (
     rising,
     tamed,
 )
+from ._notes import learning_notes, network_note
 from ._program import DRAWS, GROUPS, SAME, STATE, Program
 from ._refine import refine
 from ._schedule import leaps_in_turn, learn_schedule, make_plan, sample_schedule, temperatures
@@ -68,13 +69,6 @@ def _posterior_of(setup: Setup, laws: SolverLaws, state: State) -> Posterior:
     return setup.posterior(laws, state)
 
 
-def _network_note(laws: str, settings: Settings) -> str:
-    cure = "its solutions are expensive: forward='basis' with law_kind='sampled' (--law sampled) samples it"
-    if settings.networks:
-        cure = f"forward={settings.forward!r} knows no other, forward='basis' and forward='solver' do"
-    return f"law {laws} is a network here, without error bars of its own; {cure}"
-
-
 class Run(Kept):
     """A fit in progress. All that changes is in `state` and a few counters, which `closura.runs` can store and restore."""
 
@@ -86,7 +80,7 @@ class Run(Kept):
         self.setup, self.notes, state = initialise(self.problem, self.data, settings)
         changed = [name for name, spec in self.problem.closures.items() if spec is not problem.closures[name]]
         if changed and settings.law_kind is None:
-            self.notes.insert(0, _network_note(", ".join(changed), settings))
+            self.notes.insert(0, network_note(", ".join(changed), settings))
         self.mesh = Mesh(np.array(jax.devices()[: device_count(self.problem, settings)]), (AXIS,))
         self.plan = make_plan(settings, state.chains.theta.size, bool(self._sampled(state)))
         self._first = state
@@ -184,7 +178,7 @@ class Run(Kept):
         minutes = self.settings.minutes
         late = minutes is not None and time.perf_counter() - self.began > 30 * minutes
         done = bool(self.sampled) and temperature == 1 and self.arrived >= ROUNDS
-        done &= self.iteration > SURVEY * self.plan.learn and not self._rising
+        done &= self.iteration > SURVEY * self.plan.learn and not self.still_rising
         if self.iteration < self.plan.learn and (done or late):
             self.plan, self.learned = self.plan._replace(learn=self.iteration), self.iteration
             self.cut_short = late and not done
@@ -259,7 +253,7 @@ class Run(Kept):
             self.levels += [float(np.mean(told.level))] if temperature == 1 else []
 
     @property
-    def _rising(self) -> bool:
+    def still_rising(self) -> bool:
         """Do chains still become more likely? Learning by the solver asks that of itself."""
         theta = self.state.chains.theta
         return self.network is None and rising(self.levels, theta[0, 0].size, theta.shape[0] * theta.shape[1])
@@ -272,24 +266,7 @@ class Run(Kept):
     @property
     def learning_notes(self) -> list[str]:
         """What is to be said of how the learning of sampled laws ended, and of what keeps their chains from moving."""
-        notes = [note for name in self.sampled for note in self._far_points(name)]
-        if self.cut_short:
-            return [f"Learning was cut short by the clock: raise minutes (now {self.settings.minutes:g}).", *notes]
-        if self.sampled and self.learned is None and self.phase != "learn" and (self.arrived < ROUNDS or self._rising):
-            moving = f"Laws were still moving when learning ended: raise --iterations (now {self.settings.iterations})."
-            return [moving, *notes]
-        return notes
-
-    def _far_points(self, name: str) -> list[str]:
-        """Points through which a law is to go where no system goes: they fix no scale."""
-        spec, grid = self.problem.closures[name], self.law_inputs.get(name, [])
-        low, high = np.min(grid, initial=np.inf), np.max(grid, initial=-np.inf)
-        far = [x for x, value in spec.points if value != 0 and not low <= x <= high]
-        return [
-            f"Law {name} is given at {x:g}, but systems go from {low:.3g} to {high:.3g}: what is fixed there is not fixed where data are, and chains "
-            f"move slowly between laws of other sizes. Give it at a point between these, as in at={{{(low + high) / 2:.2g}: ...}}."
-            for x in (far if len(grid) else [])
-        ]
+        return learning_notes(self)
 
     def _sampled(self, state: State) -> list[str]:
         return [name for name, law in (state.chains.law or {}).items() if law.weights is not None]
