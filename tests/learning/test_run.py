@@ -129,6 +129,30 @@ def test_stop_and_go_on_gives_the_same_draws(whole, chunks, tmp_path):
     assert sum(len(h["loglik"]) for h in again.history) == whole.iteration
 
 
+@pytest.mark.parametrize("stop", [None, 7])
+def test_a_longer_run_keeps_every_other_draw_of_what_it_is(stop, monkeypatch, tmp_path):
+    """After five extensions sampling is nine times as long, and draws are as far apart as ever: as if it had been begun so."""
+    data, _ = mass_damper.simulate(SYSTEMS, 0)
+    settings = {**RUN, "draws": 6, "chunk": 3, "iterations": 3, "tune": 3}
+    longer = finish(Run(small_problem(), data, Settings(**settings | {"draws": 6 * 9})))
+    monkeypatch.setattr(Run, "suffice", lambda run: False)
+
+    def extended():
+        return Run(small_problem(), data, Settings(**settings | {"extend": 5}))
+
+    run = extended()
+    for _ in range(stop or 0):
+        run.advance()
+    if stop:
+        store(run, tmp_path)
+        run = extended()
+        restore(run, tmp_path)
+    finish(run)
+    assert run.extended == 5
+    assert run.iteration == longer.iteration
+    np.testing.assert_array_equal(run.theta(), longer.theta()[:, ::2])
+
+
 def test_too_few_chains_says_how_many():
     data, _ = mass_damper.simulate(5, 0)
     with pytest.raises(SettingsError, match=r"at least 176 chains"):

@@ -165,7 +165,10 @@ def tuned(kernel, chains):
     along = -np.linalg.solve(REST[:OWN, :OWN], REST[:OWN, OWN:])
     left = REST[OWN:, OWN:] + REST[OWN:, :OWN] @ along - np.diag(np.asarray(FRAME.rigid, float))
     frame = jax.tree.map(lambda x: np.asarray(x, float), FRAME)
-    names, draws = ("color", "share", "size", "known"), (np.asarray(x[0], float) for x in (law.weights, law.log_size))
+    names, draws = (
+        ("color", "share", "size", "size_lower", "known"),
+        (np.asarray(x[0], float) for x in (law.weights, law.log_size)),
+    )
     fields = dict(zip(names, whitened(left, left, *draws, frame)))
     along = along * (1 + 0.2 * random.normal(size=along.shape))
     fields |= {"theta": along[:-2].reshape(SYSTEMS, 2, -1), "log_reach": np.log(0.9)}
@@ -227,7 +230,7 @@ def without_the_way_back(monkeypatch):
 
 def without_the_density_of_draws(monkeypatch):
     right = _law_move.redrawn
-    monkeypatch.setattr(_law_move, "redrawn", lambda *args: (*right(*args)[:2], 0.0))
+    monkeypatch.setattr(_law_move, "redrawn", lambda *args: (right(*args)[0], 0.0))
     return LawMove("f", observations=len(PLACES))
 
 

@@ -14,7 +14,7 @@ from ..sampling import Convergence, convergence, convergence_if_enough, named_dr
 from ._initialise import SURVEY_POINTS, finite_rows, views_of
 from ._newton import law_values
 from ._program import Program
-from ._schedule import Plan
+from ._schedule import Plan, stride
 from ._settings import Settings
 from ._setup import Draws, Setup, State
 
@@ -29,6 +29,7 @@ class Kept:
     plan: Plan
     state: State
     chunks: list[Draws]
+    extended: int
     _read: dict[str, list[np.ndarray]]
     law_inputs: dict[str, list[list[float]]]
     _programs: dict[str, PyTree]
@@ -97,6 +98,21 @@ class Kept:
         if self.chunks:
             return jax.tree.map(lambda *a: _by_chain(np.concatenate(a)), *self.chunks)
         return jax.tree.map(lambda a: _by_chain(np.asarray(a)[None]), Draws.of(self.state.chains))
+
+    def keep(self, draws: Draws, first: int) -> None:
+        """Keep every so-many-th of these draws, of which `first` came before."""
+        every = stride(self.extended)
+        kept = jax.tree.map(lambda a: a[-first % every :: every], draws)
+        if len(kept.theta):
+            self.chunks.append(kept)
+
+    def extend(self) -> None:
+        """Sample longer; draws that are there are thinned as those to come will be."""
+        before, self.extended = stride(self.extended), self.extended + 1
+        every = stride(self.extended) // before
+        if every > 1:
+            self.chunks = [jax.tree.map(lambda *a: np.concatenate(a)[::every], *self.chunks)]
+            self._read = {name: [np.concatenate(read, axis=1)[:, ::every]] for name, read in self._read.items()}
 
     @property
     def log_steps(self) -> np.ndarray:

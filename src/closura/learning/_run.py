@@ -48,7 +48,7 @@ from ._newton import (
 from ._notes import learning_notes, network_note
 from ._program import DRAWS, GROUPS, SAME, STATE, Program
 from ._refine import refine
-from ._schedule import leaps_in_turn, learn_schedule, make_plan, sample_schedule, temperatures
+from ._schedule import leaps_in_turn, learn_schedule, make_plan, passes, sample_schedule, temperatures
 from ._settings import Settings, with_laws
 from ._setup import AXIS, Draws, Log, Schedule, Setup, State
 from ._stuck_chains import rescued, rescued_groups
@@ -121,7 +121,7 @@ class Run(Kept):
 
     @property
     def total(self) -> int:
-        return self.plan.learn + self.plan.tune + self.plan.sample * (1 + self.extended)
+        return self.plan.learn + self.plan.tune + self.plan.sample * passes(self.extended)
 
     @property
     def finished(self) -> bool:
@@ -190,7 +190,7 @@ class Run(Kept):
             )
 
     def _sample_chunk(self) -> dict[str, np.ndarray]:
-        phase, size = self.phase, self.plan.sample_chunk
+        phase, size, first = self.phase, self.plan.sample_chunk, self.iteration - self.plan.learn - self.plan.tune
         if self.iteration == self.plan.learn:
             if sees_sampled_laws(self):
                 begin_surrogate(self, self._first)
@@ -201,10 +201,10 @@ class Run(Kept):
         self.stale = False
         logged = self._log(phase, log, size, np.ones(size))
         if phase == "sample":
-            self.chunks.append(jax.tree.map(np.asarray, draws))
+            self.keep(jax.tree.map(np.asarray, draws), first // self.plan.thin)
             # Go on sampling, within limits, while the draws do not suffice.
-            if self.finished and self.extended < self.settings.extend and not self.suffice():
-                self.extended += not self._out_of_time
+            if self.finished and self.extended < self.settings.extend and not self.suffice() and not self._out_of_time:
+                self.extend()
         elif self.phase == "tune":  # after the last chunk of tuning nothing changes any more
             if sees_sampled_laws(self):
                 refine_surrogate(self, draws)

@@ -1,5 +1,6 @@
 """How long each phase takes, and what changes with the iteration."""
 
+import math
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -11,6 +12,8 @@ from ._setup import Schedule
 
 FIRST_TEMPERATURE = 1e-3
 STORED_NUMBERS = 60_000_000
+LONGER = 2  # an extension is as long as all of sampling before it, over this
+MOST_KEPT = 6  # times the draws of a run that is not extended; of a longer one every other is let go
 
 
 class Plan(NamedTuple):
@@ -42,6 +45,20 @@ def make_plan(settings: Settings, numbers: int, newton: bool = False) -> Plan:
     # At least two: the last one finds step sizes for the preconditioner that the others found.
     tune_chunks = max(2, -(-settings.tune // (keep * thin))) if settings.tune else 0
     return Plan(learn_chunk, chunks * learn_chunk, keep, thin, tune_chunks * keep * thin, sample_chunks * keep * thin)
+
+
+def passes(extended: int) -> int:
+    """How long sampling is after so many extensions, in units of what it is without: chains that mix slowly are not helped by as much
+    again each time, so every extension is half as long as all before it."""
+    total = 1
+    for _ in range(extended):
+        total += max(1, total // LONGER)
+    return total
+
+
+def stride(extended: int) -> int:
+    """Every so-many-th draw is kept of a run with so many extensions."""
+    return 1 << max(0, math.ceil(math.log2(passes(extended) / MOST_KEPT)))
 
 
 def temperatures(settings: Settings, now: np.ndarray) -> np.ndarray:

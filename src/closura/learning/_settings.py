@@ -66,7 +66,9 @@ class Given(BaseModel):
     )
     draws: int = Field(300, ge=1, description="draws kept from each chain")
     thin: int = Field(2, ge=1, description="iterations from one kept draw to the next")
-    extend: int = Field(10, ge=0, description="how often sampling may go on for as many draws again if not converged")
+    extend: int = Field(
+        10, ge=0, description="how often sampling may go on, by half as long again each time, if not converged"
+    )
     step_size: float | None = Field(
         None, gt=0, description="step of the sampler; none finds one for every block by its acceptance"
     )

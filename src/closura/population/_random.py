@@ -8,11 +8,12 @@ from collections.abc import Callable
 from math import prod
 
 import jax.numpy as jnp
-import jax.random as jr
 import numpy as np
 from jax import lax
 from jax.scipy.special import erfinv
 from jaxtyping import Array, Float, PRNGKeyArray
+
+from ._threefry import uniform
 
 SHRINKS = 12
 NUMBERS = SHRINKS + 2  # uniform numbers that one draw by slices takes
@@ -22,9 +23,7 @@ TRIES = 5  # pairs of uniform numbers that one draw of a log variance takes
 def uniforms(key: PRNGKeyArray, *shapes: tuple[int, ...]) -> list[Float[Array, "..."]]:
     """Independent numbers in the open interval (0, 1), an array a shape."""
     ends = np.cumsum([prod(shape) for shape in shapes])
-    # The generator's steps are one epsilon wide and begin at zero: the middle of each is neither 0 nor 1.
-    stream = jr.uniform(key, (int(ends[-1]),))
-    stream = stream + jnp.finfo(stream.dtype).eps / 2
+    stream = uniform(key, int(ends[-1]))
     return [part.reshape(shape) for part, shape in zip(jnp.split(stream, ends[:-1]), shapes)]
 
 
@@ -38,11 +37,11 @@ def chi_square_numbers(degrees: int) -> int:
     return (degrees + 1) // 2
 
 
-def chi_square(uniform: Float[Array, "*shape number"], degrees: int) -> Float[Array, "*shape"]:
+def chi_square(uniform: Float[Array, "number *shape"], degrees: int) -> Float[Array, "*shape"]:
     """Chi-square numbers: two degrees of freedom are an exponential number, an odd one is a squared normal number."""
     pairs = degrees // 2
-    total = -2 * jnp.log(jnp.prod(uniform[..., :pairs], axis=-1))
-    return total + normal(uniform[..., pairs]) ** 2 if degrees % 2 else total
+    total = -2 * jnp.log(jnp.prod(uniform[:pairs], axis=0))
+    return total + normal(uniform[pairs]) ** 2 if degrees % 2 else total
 
 
 def slice_draw(

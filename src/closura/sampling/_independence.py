@@ -15,16 +15,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..population import chi_square, chi_square_numbers, normal
+from ..population import normal
 from ._accept import Randomness, decide
 from ._gauss_newton import coordinates, information
 from ._kernel import Kernel
 from ._posterior import Posterior, Target, system_log_density
-from ._preconditioner import cholesky
+from ._preconditioner import cholesky, solve_lower, solve_transposed, times, times_transposed
 from ._state import Chains, GroupKeys, Info, choose_fields, uniforms_by_group
+from ._student import mostly_long, student_numbers, student_step
 
-DEGREES = 8  # of freedom
-SHORT, SHORTEST = 0.25, 4.0
 LEAST_ACCEPTANCE = 0.3  # below it a step of MALA is worth more
 MEMORY = 0.05
 
@@ -63,17 +62,14 @@ class Independence(Kernel):
         theta = chains.theta
         own, shape = self._own(theta.shape[-1]), theta.shape[:3]
         lower, mean = self._conditional(chains, tuning, posterior)
-        degrees = DEGREES + len(own)
-        count, many = (*shape[1:], len(own)), (*shape[1:], chi_square_numbers(degrees))
-        xi, chi, short, *tests = uniforms_by_group(keys, count, many, shape[1:], shape[1:], shape[1:])
-        z = _times_transposed(lower, theta[..., own] - mean)
-        spread = jnp.sqrt((DEGREES + jnp.sum(z**2, axis=-1)) / chi_square(chi, degrees))
-        reach = jnp.exp(-SHORTEST * jnp.maximum(short - (1 - SHORT), 0.0) / SHORT)[..., None]
-        drawn = jnp.sqrt(1 - reach**2) * z + reach * spread[..., None] * normal(xi)
-        moved = chains._replace(theta=theta.at[..., own].set(mean + _solve_transposed(lower, drawn)))
+        count, many = (*shape[1:], len(own)), (student_numbers(len(own)), *shape[1:])
+        xi, spread, short, *tests = uniforms_by_group(keys, count, many, shape[1:], shape[1:], shape[1:])
+        z = times_transposed(lower, theta[..., own] - mean)
+        drawn, by_step = student_step(z, normal(xi), spread, mostly_long(short))
+        moved = chains._replace(theta=theta.at[..., own].set(mean + solve_transposed(lower, drawn)))
         proposed = posterior.refresh(moved)
         before, after = (system_log_density(posterior, state) for state in (chains, proposed))
-        log_ratio = after - before + _log_student(z) - _log_student(drawn)
+        log_ratio = after - before + by_step
         random = Randomness(xi, *map(jnp.log, tests))
         accept, info = decide(random, posterior, chains, proposed, log_ratio, jnp.isfinite(after))
         return choose_fields(accept, proposed, chains, ("theta", "cache")), info
@@ -116,9 +112,9 @@ class Independence(Kernel):
         if tuning.bound is not None and tuning.center is not None:
             away = self._top(chains) - tuning.center[:, None]
             pull = pull - jnp.einsum("gsot,gct->gcso", tuning.bound, away)
-        pull = pull + slope + jnp.einsum("gcop,gcsp->gcso", prior, there[..., own])
+        pull = pull + slope + times(prior[:, :, None], there[..., own])
         lower = cholesky(precision)
-        return lower, _solve_transposed(lower, _solve(lower, pull))
+        return lower, solve_transposed(lower, solve_lower(lower, pull))
 
     def _own(self, parameters: int) -> np.ndarray:
         return np.flatnonzero(~np.array(self.shared or (False,) * parameters))
@@ -127,32 +123,3 @@ class Independence(Kernel):
         """Shared parameters and coordinates of laws."""
         held = np.flatnonzero(np.array(self.shared or (False,) * chains.theta.shape[-1]))
         return jnp.concatenate([chains.theta[:, :, 0, held], *coordinates(chains.law or {}).values()], axis=-1)
-
-
-def _log_student(z: Float[Array, "*block own"]) -> Float[Array, "*block"]:
-    return -0.5 * (DEGREES + z.shape[-1]) * jnp.log1p(jnp.sum(z**2, axis=-1) / DEGREES)
-
-
-# Of a few dimensions, written out: a batch of LAPACK calls costs more than the solves.
-
-
-def _times_transposed(lower: Float[Array, "*batch own own"], x: Float[Array, "*batch own"]) -> Array:
-    return jnp.sum(lower * x[..., :, None], axis=-2)
-
-
-def _solve(lower: Float[Array, "*batch own own"], x: Float[Array, "*batch own"]) -> Array:
-    """L^-1 x."""
-    found: list[Array] = []
-    for i in range(x.shape[-1]):
-        known = sum((lower[..., i, j] * found[j] for j in range(i)), jnp.zeros(()))
-        found.append((x[..., i] - known) / lower[..., i, i])
-    return jnp.stack(found, axis=-1)
-
-
-def _solve_transposed(lower: Float[Array, "*batch own own"], x: Float[Array, "*batch own"]) -> Array:
-    """L^-T x."""
-    found: dict[int, Array] = {}
-    for i in reversed(range(x.shape[-1])):
-        known = sum((lower[..., j, i] * found[j] for j in range(i + 1, x.shape[-1])), jnp.zeros(()))
-        found[i] = (x[..., i] - known) / lower[..., i, i]
-    return jnp.stack([found[i] for i in range(x.shape[-1])], axis=-1)

@@ -10,6 +10,7 @@ LARGE = 0.95  # judged at this quantile of the law's size
 POWERS, TINY = (0.0, 1.0, -1.0), 1e-9
 RIDGES, MUCH = 4, 5.0  # how many are walked along; what is lost there, in units of the precision that is left
 IGNORED = 0.3  # information, in units of the prior's precision, of all directions that data are taken not to know
+VARIED = 0.3  # of the variance of log sizes is taken to be one
 KNOWN = 0.1  # what data would know if nothing followed, counted for this much of what they know
 
 
@@ -32,7 +33,7 @@ def curved(theta: np.ndarray, straight: np.ndarray, logs: tuple[bool, ...]) -> t
 
 def whitened(
     information: np.ndarray, alone: np.ndarray, a: np.ndarray, sizes: np.ndarray, frame: Frame
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, Known]:
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, Known]:
     """Constants of one group, up to the sensitivities, from draws `a` (draw, coordinate) and their log sizes (draw, size);
     `alone` is the information where nothing follows."""
     size = sizes.mean(axis=0)
@@ -49,7 +50,9 @@ def whitened(
     counted = direction[:, ::-1] * (np.cumsum(told) > IGNORED)[::-1]
     counted = counted[:, : informed_count(len(color))]
     precision = (large[:, None] * counted).T @ information @ (large[:, None] * counted)
-    return color, share, size, _known(counted / large[:, None], precision, a, sizes, frame)
+    # Few draws, that have not come far yet: nearly as wide as sizes usually are.
+    varied = (1 - VARIED) * np.cov(sizes.T).reshape(len(size), -1) + VARIED * np.eye(len(size))
+    return color, share, size, np.linalg.cholesky(varied), _known(counted / large[:, None], precision, a, sizes, frame)
 
 
 def _known(directions: np.ndarray, precision: np.ndarray, a: np.ndarray, sizes: np.ndarray, frame: Frame) -> Known:

@@ -2,7 +2,7 @@
 
     z = W(s)^-1 a                                                            its Gauss-Newton posterior has unit precision
     z' = z + (1 - rho) g(z) + sqrt(1 - rho^2) xi                             a step along the gradient, the sizes s held
-    log s_j^2' = log s_j^2 + step xi_j,    t = U^T a follows,    a' | t', s' or other sizes, and all that depends on them
+    log s^2' ~ Student's t about its draws,    t = U^T a follows,    a' | t', s'   or other sizes, and all that depends on them
     theta_k' = theta_k + T_k (a' - a)                                        the shear: its Jacobian is one
     e^(n theta_k') = e^(n theta_k) + n e^(n c_k) T_k (a' - a),   n = 1, -1   of some logarithms: e^(n (theta_k - theta_k'))
     mu' - mean theta' = mu - mean theta,    tau' / sd theta' = tau / sd theta
@@ -36,7 +36,9 @@ from ._kernel import Kernel
 from ._law_constants import RIDGES, TINY, curved, ridges, whitened
 from ._law_size import Known, informed_count, redrawn
 from ._posterior import JointTarget, Posterior, Target
+from ._preconditioner import solve_lower
 from ._state import Chains, GroupKeys, Info, choose_fields
+from ._student import mostly_long, student_numbers, student_step
 
 TARGET = 0.5  # acceptance of steps, short ones among them
 ALONG = 0.35  # of a walk along ridges
@@ -46,7 +48,6 @@ CONFINED = 0.5  # a reach: where steps are longer, ridges need no walk
 MEMORY = 0.02  # of the acceptance
 REDRAWN = 0.4  # so many proposals change sizes
 WALKED = 0.2  # so many walk along ridges, where there are any
-SHORT, SHORTEST = 0.25, 4.0  # so many proposals are short, by factors down to exp(-4): they lead out of tails
 
 
 class LawTuning(NamedTuple):
@@ -55,6 +56,7 @@ class LawTuning(NamedTuple):
     color: Float[Array, "group r r"]  # W at `size`
     share: Float[Array, "group size r"]  # what the prior's flexible parts hold of the precision there
     size: Float[Array, "group size"]
+    size_lower: Float[Array, "group size size"]  # L L^T is about the covariance of sizes
     known: Known
     by_law: Float[Array, "group system observation r"]  # sensitivities, other laws following
     by_theta: Float[Array, "group system observation parameter"]
@@ -83,7 +85,6 @@ class LawMove(Kernel):
     logarithms."""
 
     law: str = eqx.field(static=True)
-    size_step: float = eqx.field(static=True, default=2.0)
     logs: tuple[bool, ...] = eqx.field(static=True, default=())
     observations: int = eqx.field(static=True, default=0)
 
@@ -107,6 +108,7 @@ class LawMove(Kernel):
             color=eye,
             share=jnp.zeros((groups, sizes, r)),
             size=jnp.zeros((groups, sizes)),
+            size_lower=jnp.broadcast_to(jnp.eye(sizes), (groups, sizes, sizes)),
             known=Known(eye[..., :q], jnp.broadcast_to(jnp.eye(q), (groups, q, q)), jnp.zeros((groups, q))),
             by_law=jnp.zeros((groups, systems, self.observations, r)),
             by_theta=jnp.zeros((groups, systems, self.observations, parameters)),
@@ -129,19 +131,16 @@ class LawMove(Kernel):
 
         def one_group(key: PRNGKeyArray) -> list[Array]:
             one = (count,)
-            return uniforms(key, (count, r), (count, sizes), one, one, one, one)
+            return uniforms(key, (count, r), (count, sizes), (student_numbers(sizes), count), one, one, one, one)
 
-        xi, xi_size, short, which, *tests = jax.vmap(one_group)(keys)
-        factor = _factor(short)
+        xi, xi_size, spread, short, which, *tests = jax.vmap(one_group)(keys)
+        factor = mostly_long(short)
         eta = factor * jnp.exp(tuning.log_reach)[:, None]
         stepped, change = self._stepped(chains, tuning, posterior, normal(xi), eta)
-        drawn, new_size, by_draw = redrawn(
-            tuning.known,
-            law,
-            posterior.ranges[self.law],
-            normal(xi),
-            self.size_step * factor[..., None] * normal(xi_size),
-        )
+        away = solve_lower(tuning.size_lower[:, None], log_size - tuning.size[:, None])
+        away, by_size = student_step(away, normal(xi_size), spread, factor)
+        new_size = tuning.size[:, None] + _times(tuning.size_lower, away)
+        drawn, by_draw = redrawn(tuning.known, law, posterior.ranges[self.law], normal(xi), new_size)
         walked = a + _walk(tuning, factor * normal(xi_size[..., 0]), xi[..., 0])
         # By a coin, so that one solve is enough.
         draws, walks = which < REDRAWN, (which > 1 - WALKED) & jnp.any(tuning.ridge, axis=1)[:, None]
@@ -153,7 +152,7 @@ class LawMove(Kernel):
         log_ratio = _log_density(posterior, proposed) - _log_density(posterior, chains) + log_volume
         by_step = self._step_density(proposed, tuning, posterior, -change, eta)
         by_step = by_step + 0.5 * jnp.sum(normal(xi) ** 2, axis=-1)
-        log_ratio += jnp.where(draws, by_draw, jnp.where(walks, 0.0, by_step))
+        log_ratio += jnp.where(draws, by_draw + by_size, jnp.where(walks, 0.0, by_step))
         finite = jnp.all(jnp.isfinite(posterior.loglik(proposed)), axis=-1)[..., None]
         random = Randomness(xi, *(jnp.log(test)[..., None] for test in tests))
         accept, info = decide(random, posterior, chains, proposed, log_ratio[..., None], finite, _sum)
@@ -314,11 +313,6 @@ def _log_density(posterior: JointTarget, chains: Chains) -> Float[Array, "group 
 def _drift(eta: Float[Array, "group chain"]) -> Float[Array, "group chain 1"]:
     """1 - rho, by how much of its gradient z moves in a step of this length."""
     return (1 - jnp.sqrt(1 - jnp.minimum(eta, 1.0) ** 2))[..., None]
-
-
-def _factor(uniform: Array) -> Array:
-    """Of the length of a step: most are long, some short, their sizes even on a log scale."""
-    return jnp.exp(-SHORTEST * jnp.maximum(uniform - (1 - SHORT), 0.0) / SHORT)
 
 
 def _sum(value: Array) -> Array:

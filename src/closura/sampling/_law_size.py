@@ -80,11 +80,11 @@ def redrawn(
     law: SmoothLaw,
     frame: Frame,
     xi: Float[Array, "group chain r"],
-    size_change: Float[Array, "group chain size"],
-) -> tuple[Float[Array, "group chain r"], Float[Array, "group chain size"], Float[Array, "group chain"]]:
-    """Coordinates with other sizes: those that data know follow, the others are drawn from their prior; these sizes; and the
-    log ratio of the density of such draws: before over after."""
-    a, new_size, u = law.weights, law.log_size + size_change, known.directions[:, None]
+    new_size: Float[Array, "group chain size"],
+) -> tuple[Float[Array, "group chain r"], Float[Array, "group chain"]]:
+    """Coordinates with other sizes: those that data know follow, the others are drawn from their prior; and the log ratio of
+    the density of such draws: before over after."""
+    a, u = law.weights, known.directions[:, None]
     nothing = jnp.all(u == 0, axis=-2)[..., None]  # directions that are not counted
 
     def told(a: Array) -> Array:
@@ -101,7 +101,7 @@ def redrawn(
         missing = cho_solve((informed.lower[1], True), (new_t - told(new_a))[..., None])
         new_a = new_a + jnp.sum(u * missing[..., 0][..., None, :], axis=-1) / precision[1]
     before, after = informed.log_density(jnp.stack([a, new_a]), jnp.stack([t, told(new_a)]), precision)
-    return new_a, new_size, before - after
+    return new_a, before - after
 
 
 class _Informed(NamedTuple):

@@ -49,6 +49,39 @@ def cholesky(matrix: Float[Array, "*batch dim dim"]) -> Float[Array, "*batch dim
     return jnp.stack([jnp.stack(row + [zero] * (dim - len(row)), axis=-1) for row in rows], axis=-2)
 
 
+def dot(x: Float[Array, "*#batch dim"], y: Float[Array, "*#batch dim"]) -> Array:
+    """Of a few dimensions, written out: a loop over the last axis costs more than the rest of a step."""
+    return sum((x[..., i] * y[..., i] for i in range(x.shape[-1])), jnp.zeros(()))
+
+
+def times(matrix: Float[Array, "*#batch dim dim"], x: Float[Array, "*#batch dim"]) -> Array:
+    """M x."""
+    return jnp.stack([dot(matrix[..., i, :], x) for i in range(x.shape[-1])], axis=-1)
+
+
+def times_transposed(lower: Float[Array, "*#batch dim dim"], x: Float[Array, "*#batch dim"]) -> Array:
+    """L^T x."""
+    return jnp.stack([dot(lower[..., j:, j], x[..., j:]) for j in range(x.shape[-1])], axis=-1)
+
+
+def solve_lower(lower: Float[Array, "*#batch dim dim"], x: Float[Array, "*#batch dim"]) -> Array:
+    """L^-1 x."""
+    found: list[Array] = []
+    for i in range(x.shape[-1]):
+        known = sum((lower[..., i, j] * found[j] for j in range(i)), jnp.zeros(()))
+        found.append((x[..., i] - known) / lower[..., i, i])
+    return jnp.stack(found, axis=-1)
+
+
+def solve_transposed(lower: Float[Array, "*#batch dim dim"], x: Float[Array, "*#batch dim"]) -> Array:
+    """L^-T x."""
+    found: dict[int, Array] = {}
+    for i in reversed(range(x.shape[-1])):
+        known = sum((lower[..., j, i] * found[j] for j in range(i + 1, x.shape[-1])), jnp.zeros(()))
+        found[i] = (x[..., i] - known) / lower[..., i, i]
+    return jnp.stack([found[i] for i in range(x.shape[-1])], axis=-1)
+
+
 def identity_like(position: Float[Array, "group chain block dim"]) -> Float[Array, "group block dim dim"]:
     """The factor that does nothing."""
     groups, _, blocks, dim = position.shape
