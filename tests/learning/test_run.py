@@ -133,8 +133,8 @@ def test_stop_and_go_on_gives_the_same_draws(whole, chunks, tmp_path):
 def test_a_longer_run_keeps_every_other_draw_of_what_it_is(stop, monkeypatch, tmp_path):
     """After five extensions sampling is nine times as long, and draws are as far apart as ever: as if it had been begun so."""
     data, _ = mass_damper.simulate(SYSTEMS, 0)
-    settings = {**RUN, "draws": 6, "chunk": 3, "iterations": 3, "tune": 3}
-    longer = finish(Run(small_problem(), data, Settings(**settings | {"draws": 6 * 9})))
+    settings = {**RUN, "draws": 5, "chunk": 5, "iterations": 5, "tune": 10}
+    longer = finish(Run(small_problem(), data, Settings(**settings | {"draws": 5 * 9})))
     monkeypatch.setattr(Run, "suffice", lambda run: False)
 
     def extended():
