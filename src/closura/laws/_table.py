@@ -5,17 +5,22 @@ Tables are linear in their node values, so gradients flow through them into the 
 """
 
 import math
+from collections.abc import Callable
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.custom_batching import custom_vmap
 from jax.custom_derivatives import SymbolicZero
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 
 from ._base import LawSpec, Scaling, SolverLaw
 from ._beside import Beside
+
+
+Read = Callable[[Array, Array], list[Array]]
 
 
 class Axis(eqx.Module):
@@ -32,10 +37,10 @@ class Axis(eqx.Module):
         """Cell, place within it (0 to 1), and how far outside the range, in steps."""
         s = x / lax.stop_gradient(self.step) + lax.stop_gradient(self.offset)
         inside = jnp.clip(s, 0.0, self.nodes - 1.0)
-        cell = jnp.clip(jnp.floor(lax.stop_gradient(inside)), 0.0, self.nodes - 2.0)
-        # Computed once: were s rounded differently in two fusions, cell and place in it would not belong together.
-        cell, inside = lax.optimization_barrier((cell, inside))
-        return cell.astype(jnp.int32), inside - cell, s - inside
+        cell = jnp.minimum(lax.stop_gradient(inside).astype(jnp.int32), self.nodes - 2)
+        # Computed once: were s rounded differently in two fusions, the cell that is read and that of the place would be two.
+        cell = lax.optimization_barrier(cell)
+        return cell, inside - cell, s - inside
 
     def outside(self, x: Float[Array, "..."]) -> Float[Array, "..."]:
         """1 where x lies outside the table, else 0."""
@@ -62,6 +67,38 @@ def axis_about(center: float, low: float, high: float, nodes: int, symmetric: bo
         step = (high - low) / (nodes - 2)
         left = math.ceil((center - low) / step - 1e-9)
     return Axis(jnp.asarray(step, float), jnp.asarray(left - center / step, float), nodes)
+
+
+@jax.custom_jvp
+def _row(coefficients: Float[Array, "cell number"], cell: Int[Array, "*calls"]) -> list[Float[Array, "*calls"]]:
+    """The coefficients of a cell, one by one. A batch of tables is read as one long table: XLA's gathers from many are slow."""
+    return _row_of_one(coefficients, cell)
+
+
+@_row.defjvp
+def _row_jvp(primals: tuple, tangents: tuple) -> tuple:
+    return _row(*primals), _linear_row(tangents[0], primals[1])
+
+
+def _linear_row(coefficients: Array, cell: Array) -> list[Array]:
+    """The same, for tangents: it can be transposed."""
+    row = coefficients[cell]
+    return [row[..., i] for i in range(row.shape[-1])]
+
+
+@custom_vmap
+def _row_of_one(coefficients: Array, cell: Array) -> list[Array]:
+    return [column.at[cell].get(mode="promise_in_bounds") for column in coefficients.T]
+
+
+@_row_of_one.def_vmap
+def _row_of_many(size: int, batched: list[bool], coefficients: Array, cell: Array) -> tuple[list[Array], list[bool]]:
+    of_each, by_call = batched
+    if of_each:
+        first = coefficients.shape[1] * jnp.arange(size, dtype=cell.dtype)
+        cell = cell + first.reshape(-1, *(1,) * (cell.ndim - by_call))
+        coefficients = coefficients.reshape(-1, coefficients.shape[-1])
+    return _row_of_one(coefficients, cell), [True] * coefficients.shape[-1]
 
 
 class Curve(eqx.Module):
@@ -92,11 +129,11 @@ def curve(axis: Axis, value: Float[Array, " node"], monotone: bool) -> Curve:
 
 
 def _polynomial(
-    coefficients: Float[Array, "cell 4"], axis: Axis, x: Float[Array, ""]
+    coefficients: Float[Array, "cell 4"], axis: Axis, x: Float[Array, ""], read: Read = _row
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
     """Value and gradient in x."""
     cell, u, beyond = axis.locate(x)
-    c = coefficients[cell]
+    c = read(coefficients, cell)
     gradient = c[1] + u * (2 * c[2] + 3 * u * c[3])
     return c[0] + u * (c[1] + u * (c[2] + u * c[3])) + gradient * beyond, gradient / axis.step
 
@@ -115,7 +152,7 @@ def _curve_jvp(primals: tuple, tangents: tuple) -> tuple:
     if not isinstance(d_x, SymbolicZero):
         tangent = tangent + gradient * d_x
     if not isinstance(d_coefficients, SymbolicZero):
-        tangent = tangent + _polynomial(d_coefficients, axis, x)[0]
+        tangent = tangent + _polynomial(d_coefficients, axis, x, _linear_row)[0]
     return value, tangent
 
 
@@ -155,12 +192,16 @@ def cubics(value: Float[Array, "node *rest"], gradient: Float[Array, "node *rest
 
 
 def _bicubic(
-    coefficients: Float[Array, "cell 16"], axes: tuple[Axis, Axis], x: Float[Array, ""], y: Float[Array, ""]
+    coefficients: Float[Array, "cell 16"],
+    axes: tuple[Axis, Axis],
+    x: Float[Array, ""],
+    y: Float[Array, ""],
+    read: Read = _row,
 ) -> tuple[Float[Array, ""], Float[Array, ""], Float[Array, ""]]:
     """Value and gradients in x and y; outside, straight lines along either input."""
     i, u, beyond_u = axes[0].locate(x)
     j, v, beyond_v = axes[1].locate(y)
-    c = coefficients[i * (axes[1].nodes - 1) + j]
+    c = read(coefficients, i * (axes[1].nodes - 1) + j)
     # Written out: a matrix product of four by four is several times slower here.
     by_v = [c[k + 1] + v * (2 * c[k + 2] + 3 * v * c[k + 3]) for k in (0, 4, 8, 12)]
     along = [c[k] + v * (c[k + 1] + v * (c[k + 2] + v * c[k + 3])) + by_v[k // 4] * beyond_v for k in (0, 4, 8, 12)]
@@ -194,7 +235,7 @@ def _surface_jvp(primals: tuple, tangents: tuple) -> tuple:
         if not isinstance(change, SymbolicZero):
             tangent = tangent + gradient * change
     if not isinstance(d_coefficients, SymbolicZero):
-        tangent = tangent + _bicubic(d_coefficients, axes, x, y)[0]
+        tangent = tangent + _bicubic(d_coefficients, axes, x, y, _linear_row)[0]
     return value, tangent
 
 
