@@ -108,3 +108,31 @@ def test_gradients_of_a_look_up(kind):
         tolerances = {"order": 1, "modes": ("fwd", "rev"), "atol": 1e-6, "rtol": 1e-6}
         check_grads(look_up, (values, jnp.asarray(x)), **tolerances)
         check_grads(lambda x: look_up(values, x), (jnp.asarray(x),), **tolerances)
+
+
+@pytest.mark.usefixtures("float64")
+@pytest.mark.parametrize("kind", ["curve", "surface"])
+@pytest.mark.parametrize("first", [True, False])
+def test_a_batch_of_tables_is_read_as_each_of_them(kind, first):
+    """Chains have tables of their own, systems share one; derivatives forward, reverse and one over the other as well."""
+    along, inputs = axis(-2.0, 3.0, 9, False), 2 if kind == "surface" else 1
+    values = jr.normal(jr.key(3), (3, *(9,) * inputs))
+    places = jr.uniform(jr.key(4), (3, 5, inputs), minval=-3.0, maxval=4.0)
+
+    def total(values, places):
+        table = surface((along, along), values) if kind == "surface" else curve(along, values, False)
+        return jnp.sin(jax.vmap(lambda x: table(*x))(places)).sum()
+
+    def twice(values, places):
+        return jax.grad(lambda v: jnp.sum(jax.grad(total, 1)(v, places) ** 2))(values)
+
+    for function in (total, jax.grad(total, (0, 1)), jax.jacfwd(total, (0, 1)), twice):
+        if first:
+            many = jax.jit(jax.vmap(function))(values, places)
+        else:  # tables along the last axis, of two batches
+            outer = jax.vmap(jax.vmap(function, (-1, None)), (-1, 0))
+            stacked = jnp.moveaxis(values, 0, -1)
+            many = jax.jit(outer)(jnp.stack([stacked] * 3, -1), places)
+            many = jax.tree.map(lambda a: a[jnp.arange(3), jnp.arange(3)], many)
+        one = [function(v, x) for v, x in zip(values, places)]
+        jax.tree.map(lambda m, *o: np.testing.assert_allclose(m, jnp.stack(o), atol=1e-12), many, *one)

@@ -19,7 +19,6 @@ from jaxtyping import Array, Float, Int
 from ._base import LawSpec, Scaling, SolverLaw
 from ._beside import Beside
 
-
 Read = Callable[[Array, Array], list[Array]]
 
 
