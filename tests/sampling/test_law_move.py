@@ -142,7 +142,7 @@ def z_scores(kernels, seed=0, sweeps=SWEEPS, **constants):
     other = moments(from_prior(jr.key(seed + 2)))
     both = np.concatenate([before, other])
     error = np.sqrt(after.var(axis=0) / len(after) + both.var(axis=0) / len(both))
-    return (after.mean(axis=0) - both.mean(axis=0)) / error, np.asarray(accepted).mean(axis=0)
+    return (after.mean(axis=0) - both.mean(axis=0)) / error, np.nanmean(accepted, axis=0)
 
 
 MOVE = LawMove("f", observations=len(PLACES))

@@ -26,6 +26,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from .._compile import jit_soon
@@ -131,34 +132,43 @@ class LawMove(Kernel):
 
         def one_group(key: PRNGKeyArray) -> list[Array]:
             one = (count,)
-            return uniforms(key, (count, r), (count, sizes), (student_numbers(sizes), count), one, one, one, one)
+            return uniforms(key, (1,), (count, r), (count, sizes), (student_numbers(sizes), count), one, one, one)
 
-        xi, xi_size, spread, short, which, *tests = jax.vmap(one_group)(keys)
+        which, xi, xi_size, spread, short, *tests = jax.vmap(one_group)(keys)
+        # One coin for all chains: what is not proposed need not be computed.
+        draws, walks = which[0, 0] < REDRAWN, (which[0, 0] > 1 - WALKED) & jnp.any(tuning.ridge, axis=1)[:, None]
         factor = mostly_long(short)
         eta = factor * jnp.exp(tuning.log_reach)[:, None]
-        stepped, change = self._stepped(chains, tuning, posterior, normal(xi), eta)
-        away = solve_lower(tuning.size_lower[:, None], log_size - tuning.size[:, None])
-        away, by_size = student_step(away, normal(xi_size), spread, factor)
-        new_size = tuning.size[:, None] + _times(tuning.size_lower, away)
-        drawn, by_draw = redrawn(tuning.known, law, posterior.ranges[self.law], normal(xi), new_size)
-        walked = a + _walk(tuning, factor * normal(xi_size[..., 0]), xi[..., 0])
-        # By a coin, so that one solve is enough.
-        draws, walks = which < REDRAWN, (which > 1 - WALKED) & jnp.any(tuning.ridge, axis=1)[:, None]
-        new_a = jnp.where(draws[..., None], drawn, jnp.where(walks[..., None], walked, stepped))
-        new_size = jnp.where(draws[..., None], new_size, log_size)
+
+        def redraw() -> tuple[Array, ...]:
+            away = solve_lower(tuning.size_lower[:, None], log_size - tuning.size[:, None])
+            away, by_size = student_step(away, normal(xi_size), spread, factor)
+            new_size = tuning.size[:, None] + _times(tuning.size_lower, away)
+            drawn, by_draw = redrawn(tuning.known, law, posterior.ranges[self.law], normal(xi), new_size)
+            return drawn, new_size, jnp.zeros_like(a), by_draw + by_size
+
+        def move() -> tuple[Array, ...]:
+            stepped, change = self._stepped(chains, tuning, posterior, normal(xi), eta)
+            walked = a + _walk(tuning, factor * normal(xi_size[..., 0]), xi[..., 0])
+            return jnp.where(walks[..., None], walked, stepped), log_size, change, jnp.zeros_like(eta)
+
+        new_a, new_size, change, by_proposal = lax.cond(draws, redraw, move)
         moved, log_volume = sheared(chains, tuning, self.law, new_a - a, posterior.population)
         moved = moved._replace(law=moved.law | {self.law: moved.law[self.law].with_size(new_size)})
         proposed = posterior.refresh(moved)
+
+        def way_back() -> Array:
+            by_step = self._step_density(proposed, tuning, posterior, -change, eta)
+            return jnp.where(walks, 0.0, by_step + 0.5 * jnp.sum(normal(xi) ** 2, axis=-1))
+
         log_ratio = _log_density(posterior, proposed) - _log_density(posterior, chains) + log_volume
-        by_step = self._step_density(proposed, tuning, posterior, -change, eta)
-        by_step = by_step + 0.5 * jnp.sum(normal(xi) ** 2, axis=-1)
-        log_ratio += jnp.where(draws, by_draw + by_size, jnp.where(walks, 0.0, by_step))
+        log_ratio += lax.cond(draws, lambda: by_proposal, way_back)
         finite = jnp.all(jnp.isfinite(posterior.loglik(proposed)), axis=-1)[..., None]
         random = Randomness(xi, *(jnp.log(test)[..., None] for test in tests))
         accept, info = decide(random, posterior, chains, proposed, log_ratio[..., None], finite, _sum)
         chains = choose_fields(accept[..., 0], proposed, chains, ("theta", "phi", "law", "cache"))
         # A block each, those that were not proposed telling nothing.
-        kind = jnp.stack([~draws & ~walks, draws, walks], axis=-1)
+        kind = jnp.stack(jnp.broadcast_arrays(~draws & ~walks, draws, walks & jnp.ones_like(eta, bool)), axis=-1)
         acceptance, second = (jnp.where(kind, part, jnp.nan) for part in (info.acceptance, info.second))
         return chains, Info(acceptance, info.finite | ~kind, second)
 
