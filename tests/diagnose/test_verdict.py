@@ -51,6 +51,12 @@ def test_chains_that_disagree(at, name):
     assert "Raise --iterations" in said
 
 
+def test_chains_that_nearly_agree_need_time_alone():
+    said = only_problem(verdict(check=make_check(rhat=1.1)))
+    assert "Sample longer: --draws 1200 (now 300); if two solutions" in said
+    assert "Raise" not in said
+
+
 def test_rhat_at_its_limit():
     assert verdict(check=make_check(rhat=1.0099)).converged
     assert not verdict(check=make_check(rhat=1.01)).converged

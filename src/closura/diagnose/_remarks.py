@@ -9,6 +9,7 @@ import xarray as xr
 
 from ..data import Observations
 from ..forward import Noise
+from ..learning import Settings
 from ..sampling import ESS_LEAST, RHAT_LIMIT, Convergence, labels_of
 
 NAMED = 5
@@ -20,6 +21,7 @@ PAIRS = 100  # of consecutive draws of a group, at least, that tell how often th
 STEP_RATIO = 1000.0  # to what is usual
 SAID = 3
 STEP_RANGE = (0.01, 10.0)  # of what is usual where a preconditioner takes out the units
+NEARLY_AGREE = 1.2  # R-hat
 START_AGAIN = "Raise --iterations or --chains, or try another --seed"
 
 
@@ -137,8 +139,8 @@ def _farthest(residual: np.ndarray, data: Observations, system: int | None) -> s
     return f"{data.quantities[data.quantity[k, at]]} of system {data.systems[k]} at {where}"
 
 
-def disagreements(check: Convergence) -> list[str]:
-    """What is wrong with R-hat and effective sample sizes, of which scalar, and what to do."""
+def disagreements(check: Convergence, settings: Settings) -> list[str]:
+    """What is wrong with R-hat and effective sample sizes, of which scalar, and what to do: chains that nearly agree need time alone."""
     worst, least = check.worst("rhat"), check.least
     if any(np.isnan(check.worst(figure).value) for figure in ("rhat", "ess_bulk", "ess_tail")):
         return [
@@ -148,9 +150,11 @@ def disagreements(check: Convergence) -> list[str]:
     said = []
     if not worst.value < RHAT_LIMIT:
         size = f"{worst.value:.3f}" if worst.value < 100 else "above 100"
+        nearly = worst.value < NEARLY_AGREE
+        cure = f"Sample longer: --draws {4 * settings.draws} (now {settings.draws})" if nearly else "Raise --iterations"
         said.append(
-            f"R-hat is {size} (should be below {RHAT_LIMIT}), worst for {worst.name}: chains disagree. Raise --iterations; if "
-            "two solutions fit that system equally well, sharpen its prior."
+            f"R-hat is {size} (should be below {RHAT_LIMIT}), worst for {worst.name}: chains disagree. {cure}; if two solutions fit "
+            "that system equally well, sharpen its prior."
         )
     if not least.value > ESS_LEAST:
         ones = "one" if round(least.value) == 1 else "ones"

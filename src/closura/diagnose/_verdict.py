@@ -12,7 +12,7 @@ from ..forward import noise_of
 from ..learning import Run, Settings
 from ..sampling import Convergence
 from ._discretisation_error import Coarse
-from ._remarks import Remark, disagreements, odd_steps, repeated_draws
+from ._remarks import NEARLY_AGREE, Remark, disagreements, odd_steps, repeated_draws
 from ._trajectories import SurrogateError
 from ._undecided import Undecided, advice, in_words
 
@@ -30,7 +30,6 @@ HEADS = {
     "not_converged": "NOT CONVERGED: do not use these results yet.",
     "untrusted": "CANNOT BE TRUSTED: do not use these results.",
 }
-NEARLY_AGREE = 1.2  # R-hat
 LEFT_OUT = "intervals leave its error out"
 
 
@@ -172,7 +171,7 @@ def _judge_chains(verdict: Verdict, run: Run, found: Evidence) -> None:
         verdict.not_converged(*odd_steps(found.log_step, blocks, run.settings.preconditioner is not None))
     if found.draws is not None:
         verdict.untrusted(*repeated_draws(found.draws, run.groups))
-    verdict.not_converged(*disagreements(found.convergence))
+    verdict.not_converged(*disagreements(found.convergence, run.settings))
 
 
 def _judge_discretisation(verdict: Verdict, run: Run, found: Evidence) -> None:
