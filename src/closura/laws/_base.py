@@ -82,6 +82,11 @@ class LawSpec(abc.ABC):
         return self.trainable
 
     @property
+    def step(self) -> tuple[str, ...]:
+        """Names of what is free of a jump, the first of a chain's coordinates after constants of integration."""
+        return ()
+
+    @property
     def sharp(self) -> tuple[float, ...]:
         """At which inputs it may bend or jump as sharply as it likes: nowhere, by default."""
         return ()

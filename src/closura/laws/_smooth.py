@@ -47,7 +47,7 @@ class SmoothLaw(AbstractLaw):
         constants, _, _, a = self._parts()
         ends = frame.ends(frame.nodes @ a + frame.offset)
         cells = self._grown(constants, frame, *ends) if spec.integrations else cubics(*ends)
-        return TabulatedLaw(spec, Curve((frame.axis,), cells), frame.scaling, self._beside(frame))
+        return TabulatedLaw(spec, Curve((frame.axis,), cells), frame.scaling, self.beside(frame))
 
     def _grown(self, constants: Array, frame: Frame, left: Array, right: Array) -> Float[Array, "cell 4"]:
         """The cubics of a law whose derivative is positive."""
@@ -63,7 +63,7 @@ class SmoothLaw(AbstractLaw):
         line = jnp.stack([level + gradient * z, jnp.full(len(cells), gradient * step)], axis=-1)
         return (sign * cells).at[:, :2].add(line)
 
-    def _beside(self, frame: Frame) -> Beside | None:
+    def beside(self, frame: Frame) -> Beside | None:
         """What the law has beside its table."""
         spec, (_, step, form, _) = self.spec, self._parts()
         if spec.form is not None:

@@ -73,7 +73,8 @@ def initialise(problem: Equation, data: Observations, settings: Settings) -> tup
     network, replay = first_surrogate(seen.forward, prior, laws, chains, ranges, settings, values, key_network)
     surrogate, frame = eqx.partition(network, trainable(network))
     observations = target.measured.value.shape[-1]
-    sampler = make_sampler(settings, prior, noise, (len(data.systems), observations), sampled, problem.parameters.logs)
+    specs = {name: own[name].spec for name in sampled}
+    sampler = make_sampler(settings, prior, noise, (len(data.systems), observations), specs, problem.parameters.logs)
     check_moves(sampler, chains)
     setup = Setup(seen, target, prior, laws, frame, noise, sampler, settings)
     weights = {name: law.weights for name, law in laws.items()}

@@ -1,8 +1,10 @@
 """The list of kernels that a sweep runs: the default one, by name, or as given."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 
 from ..forward import NoisePrior
+from ..laws import LawSpec
 from ..population import Population
 from ..sampling import (
     Chains,
@@ -12,6 +14,7 @@ from ..sampling import (
     Kernel,
     LawMove,
     LawSize,
+    LawStep,
     Mala,
     MultiTry,
     NoiseGibbs,
@@ -55,7 +58,7 @@ def make_sampler(
     population: Population,
     noise: NoisePrior | None,
     size: tuple[int, int],
-    laws: Sequence[str] = (),
+    laws: Mapping[str, LawSpec] = MappingProxyType({}),
     logs: tuple[bool, ...] = (),
 ) -> tuple[Kernel, ...]:
     """Kernels of a sweep: those that are asked for, or what suits the problem; `size` is how many systems there are and how
@@ -64,7 +67,8 @@ def make_sampler(
     asked = settings.sampler or _default(settings, population, noise)
     kernels = [KERNELS[one](settings, population, systems) if isinstance(one, str) else one for one in asked]
     if laws:
-        kernels += [*(LawMove(name, logs=logs, observations=observations) for name in laws), LawSize()]
+        kernels += [LawMove(name, logs=logs, observations=observations) for name in laws]
+        kernels += [*(LawStep(name) for name, law in laws.items() if law.step), LawSize()]
     names = [kernel.name for kernel in kernels]
     twice = {name for name in names if names.count(name) > 1}
     if twice:

@@ -21,6 +21,7 @@ from ._independence import Independence as Independence
 from ._kernel import Kernel as Kernel, Tuning as Tuning, init_all as init_all, sweep as sweep
 from ._law_move import LawMove as LawMove
 from ._law_size import LawSize as LawSize
+from ._law_step import LawStep as LawStep
 from ._mala import Mala as Mala, MalaTuning as MalaTuning
 from ._multi_try import MultiTry as MultiTry
 from ._names import labels_of as labels_of, named_draws as named_draws, scalar_name as scalar_name
