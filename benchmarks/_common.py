@@ -63,7 +63,16 @@ def table(columns: list[str], rows: list[list[Any]]) -> str:
     return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in cells])
 
 
-def heading(title: str) -> None:
+def commit() -> str:
     describe = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True)
+    return describe.stdout.strip()
+
+
+def kept_rows(file: Path) -> list[dict[str, Any]]:
+    """What earlier runs of a benchmark left: a line each."""
+    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+
+def heading(title: str) -> None:
     cores = len(os.sched_getaffinity(0))
-    print(f"\n## {title}\n\n{time.strftime('%Y-%m-%d')}, commit {describe.stdout.strip()}, {cores} cores\n", flush=True)
+    print(f"\n## {title}\n\n{time.strftime('%Y-%m-%d')}, commit {commit()}, {cores} cores\n", flush=True)

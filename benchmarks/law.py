@@ -1,10 +1,11 @@
 """Is the band of a sampled law calibrated, and do intervals of theta know of it? Many data sets of one kind, each fitted twice:
 with the law unknown, and with the law known.
 
-python benchmarks/law.py [--first SEED] [--sets COUNT] [--workers COUNT] [--keep FOLDER] CASE ...
+python benchmarks/law.py [--first SEED] [--sets COUNT] [--workers COUNT] [--keep FILE] CASE ...
 
 A case is a name below, with the number of systems behind a colon where it is not the usual ten: `cubic:3`. The unit is the
-data set: means over data sets and their standard errors. What was fitted is kept, and not fitted again.
+data set: means over data sets and their standard errors. What was fitted is kept in a file, a line each with the commit, and
+not fitted again: a table may be made in parts. To fit a case again, remove its lines.
 """
 
 import argparse
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from _common import heading, table
+from _common import ROOT, commit, heading, kept_rows, table
 
 SYSTEMS = 10
 Row = dict[str, Any]
@@ -75,39 +76,30 @@ def main(arguments: list[str]) -> None:
     options.add_argument("--first", type=int, default=500)
     options.add_argument("--sets", type=int, default=20)
     options.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
-    options.add_argument("--keep", type=Path, default=Path("runs/law"))
+    options.add_argument("--keep", type=Path, default=ROOT / "benchmarks/kept/law.jsonl")
     asked = options.parse_args(arguments)
-    asked.keep.mkdir(parents=True, exist_ok=True)
+    asked.keep.parent.mkdir(parents=True, exist_ok=True)
     heading(f"Sampled laws, mass-damper, {asked.sets} data sets of each case from seed {asked.first}")
     # Programs are compiled once and shared by the workers through a cache on disk.
-    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(asked.keep.resolve() / "compiled"))
-    jobs = [(c, s, asked.keep) for c in asked.cases for s in range(asked.first, asked.first + asked.sets)]
+    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(ROOT.resolve() / "runs/compiled"))
+    seeds = range(asked.first, asked.first + asked.sets)
+    there = {(row["case"], row["seed"]) for row in kept_rows(asked.keep)}
+    jobs = [(case, seed) for seed in seeds for case in asked.cases if (case, seed) not in there]
     # A process keeps every program it compiled, and the system lets it map so many pages of them.
-    with get_context("spawn").Pool(asked.workers, maxtasksperchild=15) as pool:
-        rows = pool.map(_one, jobs, chunksize=1)
-    print(
-        table(
-            COLUMNS,
-            [_summary(c, [row for (case, *_), row in zip(jobs, rows, strict=True) if case == c]) for c in asked.cases],
-        )
-    )
+    with get_context("spawn").Pool(asked.workers, maxtasksperchild=15) as pool, asked.keep.open("a") as kept:
+        for row in pool.imap_unordered(_fit, jobs):
+            print(json.dumps({**row, "commit": commit()}), file=kept, flush=True)
+            print(f"<!-- {row} -->", file=sys.stderr, flush=True)
+    rows = [row for row in kept_rows(asked.keep) if row["seed"] in seeds]
+    print(table(COLUMNS, [_summary(case, [row for row in rows if row["case"] == case]) for case in asked.cases]))
     print("\nEach figure is a mean over data sets, with its standard error where there is a ±.")
 
 
-def _one(job: tuple[str, int, Path]) -> Row:
-    """Fit one data set, unless it was."""
-    case, seed, folder = job
-    kept = folder / f"{case.replace(':', '-')}-{seed}.json"
-    if kept.exists():
-        return json.loads(kept.read_text())
-    row = _fit(case, seed)
-    kept.write_text(json.dumps(row))
-    print(f"<!-- {case} {seed}: {row} -->", file=sys.stderr, flush=True)
-    return row
-
-
-def _fit(name: str, seed: int) -> Row:
+def _fit(job: tuple[str, int]) -> Row:
+    """A row of what one data set tells."""
     import closura as cl
+
+    name, seed = job
 
     cl.use_cores(1)
     from closura.learning import Run, make_settings
@@ -132,6 +124,8 @@ def _fit(name: str, seed: int) -> Row:
     held = known.theta()
     low, high = np.quantile(held, [0.025, 0.975], axis=(0, 1))
     return {
+        "case": name,
+        "seed": seed,
         **{key: metrics[key] for key in KEYS},
         "undecided": metrics["undecided"],
         "theta known": float(np.mean((low <= truth.theta) & (truth.theta <= high))),

@@ -1,9 +1,9 @@
 """Are new systems judged and inferred rightly, by fleets that sampled the law and by fleets that know it?
 
-python benchmarks/new_systems.py [--first SEED] [--fleets COUNT] [--members COUNT] [--workers COUNT] [--keep FOLDER]
+python benchmarks/new_systems.py [--first SEED] [--fleets COUNT] [--members COUNT] [--workers COUNT] [--keep FILE]
 
 Each fleet has five mass-dampers; new ones are drawn from the same population and observed as members are. The unit is the
-fleet: means over fleets and their standard errors. What was fitted is kept, and not fitted again.
+fleet: means over fleets and their standard errors. What was fitted is kept in a file, as by `law.py`.
 """
 
 import argparse
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from _common import heading, table
+from _common import ROOT, commit, heading, kept_rows, table
 
 FLEET, WAYS = 5, ("law sampled", "law known")
 FIGURES = ("covered", "turned away", "predicted", "width")
@@ -29,15 +29,22 @@ def main(arguments: list[str]) -> None:
     options.add_argument("--fleets", type=int, default=25)
     options.add_argument("--members", type=int, default=20)
     options.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
-    options.add_argument("--keep", type=Path, default=Path("runs/new_systems"))
+    options.add_argument("--keep", type=Path, default=ROOT / "benchmarks/kept/new_systems.jsonl")
     asked = options.parse_args(arguments)
-    asked.keep.mkdir(parents=True, exist_ok=True)
+    asked.keep.parent.mkdir(parents=True, exist_ok=True)
     heading(f"New systems of fleets of {FLEET}, mass-damper, {asked.fleets} fleets from seed {asked.first}")
-    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(asked.keep.resolve() / "compiled"))
-    jobs = [(seed, asked.members, asked.keep) for seed in range(asked.first, asked.first + asked.fleets)]
-    with get_context("spawn").Pool(asked.workers, maxtasksperchild=8) as pool:
-        fleets = pool.map(_one, jobs, chunksize=1)
-    found = {way: {key: np.array([fleet[way][key] for fleet in fleets]) for key in (*FIGURES, "seconds")} for way in WAYS}
+    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(ROOT.resolve() / "runs/compiled"))
+    seeds = range(asked.first, asked.first + asked.fleets)
+    there = {fleet["seed"] for fleet in kept_rows(asked.keep)}
+    jobs = [(seed, asked.members) for seed in seeds if seed not in there]
+    with get_context("spawn").Pool(asked.workers, maxtasksperchild=8) as pool, asked.keep.open("a") as kept:
+        for fleet in pool.imap_unordered(_fit, jobs):
+            print(json.dumps({**fleet, "commit": commit()}), file=kept, flush=True)
+            print(f"<!-- {fleet} -->", file=sys.stderr, flush=True)
+    fleets = [fleet for fleet in kept_rows(asked.keep) if fleet["seed"] in seeds]
+    found = {
+        way: {key: np.array([fleet[way][key] for fleet in fleets]) for key in (*FIGURES, "seconds")} for way in WAYS
+    }
     rows = [
         [way, len(fleets), *(_mean(found[way][key]) for key in FIGURES), f"{np.median(found[way]['seconds']):.0f}"]
         for way in WAYS
@@ -54,27 +61,22 @@ def _mean(values: np.ndarray) -> str:
     return f"{values.mean():.3f} ± {error:.3f}"
 
 
-def _one(job: tuple[int, int, Path]) -> dict[str, Any]:
-    """Fit one fleet and judge its new systems, unless that was done."""
-    seed, members, folder = job
-    kept = folder / f"{seed}.json"
-    if kept.exists():
-        return json.loads(kept.read_text())
+def _fit(job: tuple[int, int]) -> dict[str, Any]:
+    """Fit one fleet, with and without knowing the law, and judge its new systems."""
     import closura as cl
     from closura.problems import mass_damper
 
+    seed, members = job
     cl.use_cores(1)
     data, truth = mass_damper.simulate(FLEET + members, seed)
     frame, theta = data.to_frame(), np.asarray(truth.theta)[FLEET:]
     old = frame["system"].isin(data.systems[:FLEET])
-    found = {}
+    found: dict[str, Any] = {"seed": seed}
     for way, problem in zip(WAYS, (mass_damper.problem, mass_damper.oracle()), strict=True):
         start = time.process_time()
         result = cl.fit(problem, frame[old], progress=False, devices=1)
         found[way] = _judged(result, frame[~old], theta) | {"seconds": time.process_time() - start}
         found[way]["verdict"] = result.verdict.word
-    kept.write_text(json.dumps(found))
-    print(f"<!-- {seed}: {found} -->", file=sys.stderr, flush=True)
     return found
 
 
