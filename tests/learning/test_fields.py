@@ -18,13 +18,13 @@ from closura.problems import burgers, darcy
 pytestmark = pytest.mark.usefixtures("hardly_optimised")
 
 SMALL = FEW | TRAINING
-CASES = [("channel", "solver")]  # and basis below
-AT_NIGHT = [("rock", "solver"), ("tray", "solver")]
+# By day laws are sampled on a channel, by a basis (below).
+AT_NIGHT = [("channel", "solver"), ("rock", "solver"), ("tray", "solver")]
 AT_NIGHT += [("rock", "fno-physics"), ("channel", "fno-supervised"), ("plate", "pinn")]
-CASES += [pytest.param(*case, marks=pytest.mark.nightly) for case in AT_NIGHT]
 
 
-@pytest.mark.parametrize(("name", "kind"), CASES)
+@pytest.mark.nightly
+@pytest.mark.parametrize(("name", "kind"), AT_NIGHT)
 def test_every_forward_model_learns_and_samples(name, kind):
     settings = make_settings({"forward": kind, "network": NETWORKS[kind]} | SMALL)
     run = Run(PROBLEMS[name], observed(name, 3), settings)

@@ -11,7 +11,7 @@ from closura.learning import Run
 from closura.learning._refine import WIDER, spaced
 from closura.learning._settings import make_settings
 from closura.learning._setup import Draws
-from closura.learning._solver_newton import drawn, quadratics
+from closura.learning._solver_newton import NEARLY_ARRIVED, drawn, quadratics
 from closura.runs import collect, restore, store
 
 pytestmark = pytest.mark.usefixtures("hardly_optimised")
@@ -37,7 +37,8 @@ def learned():
     return run
 
 
-@pytest.mark.parametrize("name", ["channel", pytest.param("rock", marks=pytest.mark.nightly)])
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", ["channel", "rock"])
 def test_a_basis_samples_laws(name):
     run = finish(start(name))
     law = run.kept.law["f"].coordinates
@@ -57,7 +58,8 @@ def test_learning_by_the_solver_finds_a_mode(learned):
     """Groups from other starts come to one law; no direction is left in which the density rises."""
     assert learned.learned is not None, "it arrived before its limit"
     told = quadratics(learned.posterior.by_solver(), learned.state.chains, 1.0)
-    assert max(quadratic.decrement for quadratic in told) < 3.0
+    # The population was drawn anew after the last step: that is as near as a mode can be told.
+    assert max(quadratic.decrement for quadratic in told) < NEARLY_ARRIVED
     law, frame = learned.state.chains.law["f"], learned.state.ranges["f"]
     firsts = [jax.tree.map(lambda a, g=g: a[g, 0], law).as_function(frame) for g in range(2)]
     x = jnp.linspace(-0.5, 0.5, 5)

@@ -17,8 +17,8 @@ from closura.runs import collect, restore, store
 pytestmark = pytest.mark.usefixtures("hardly_optimised")
 
 TIMES, SIGMA, MEAN, SD = np.array([0.5, 1.0, 2.0]), 0.2, 2.0, 0.5
-SETTINGS = {"chains": 16, "groups": 2, "iterations": 40, "tune": 40, "draws": 400, "thin": 1, "extend": 0}
-SETTINGS |= {"chunk": 40, "hierarchy": False, "seed": 3}
+SETTINGS = {"chains": 16, "groups": 2, "iterations": 40, "tune": 40, "draws": 400, "thin": 8, "extend": 0}
+SETTINGS |= {"chunk": 400, "hierarchy": False, "seed": 3}
 
 
 def problem(**options):
@@ -78,7 +78,7 @@ def test_every_chain_samples_under_its_own_law(run):
     for system, value in enumerate(((1.6, 1.2, 0.7), (1.1, 0.9, 0.2))):
         mean, variance, _ = conditional(own[:, 0], value)
         draws = run.theta()[..., system, 0].astype(float)
-        # Some 200 independent draws in each chain.
+        # Some 200 independent draws in each chain: one proposal serves chains of all laws, and one in two or three is accepted.
         z = (draws.mean(axis=1) - mean) / np.sqrt(variance / 200)
         assert np.abs(z).max() < 4
         np.testing.assert_allclose(draws.var(axis=1).mean(), variance.mean(), rtol=0.1)

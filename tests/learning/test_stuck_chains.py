@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import jax
 import numpy as np
 import pandas as pd
 import pytest
@@ -35,10 +36,11 @@ def run():
 
 
 def chains_at(run, loglik):
-    """Chains that differ in place and have these log likelihoods; the prior says nothing."""
+    """Chains that differ in place and have these log likelihoods; the prior, the same for all, says nothing."""
+    phi = jax.tree.map(lambda a: np.broadcast_to(a[:1, :1], a.shape), run.state.chains.phi)
     place = np.arange(CHAINS * GROUPS * SYSTEMS, dtype=np.float32).reshape(GROUPS, CHAINS, SYSTEMS, 1) / 1e3
     stats = (np.asarray(loglik, np.float32), np.zeros_like(place))
-    return run.state.chains._replace(theta=place, cache=Cache(stats))
+    return run.state.chains._replace(theta=place, phi=phi, cache=Cache(stats))
 
 
 def test_who_is_left_behind_goes_on_elsewhere(run):

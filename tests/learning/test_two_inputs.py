@@ -73,6 +73,7 @@ def started(systems, seed, **settings):
     return Run(problem, read_table(table), make_settings(SMALL | settings, problem)), theta, path
 
 
+@pytest.mark.nightly
 def test_a_run_learns_and_samples_a_law_of_two_inputs(tmp_path, hardly_optimised):
     table, _, _ = simulated(3, 0)
     result = cl.fit(problem, table, out=tmp_path / "run", progress=False, **SMALL)

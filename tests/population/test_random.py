@@ -25,6 +25,17 @@ def test_chi_square_has_its_moments(degrees):
         assert abs(found.mean() - mean) < 4 * np.sqrt(variance / N)
 
 
+@pytest.mark.parametrize("degrees", range(8, 31))
+def test_chi_square_is_the_same_within_a_program(degrees):
+    """XLA takes factors out of products: of many numbers they must not underflow."""
+
+    def drawn(key):
+        (uniform,) = uniforms(key, (chi_square_numbers(degrees), 50))
+        return chi_square(uniform, degrees)
+
+    np.testing.assert_allclose(jax.jit(drawn)(jr.key(0)), drawn(jr.key(0)), rtol=1e-4)
+
+
 @pytest.mark.parametrize("count", [1, 500])
 def test_words_are_those_of_the_generator_behind_keys(count):
     key = jr.key_data(jr.key(3))

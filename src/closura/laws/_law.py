@@ -33,6 +33,9 @@ TREND_SIZE, PLANE_SIZE, SIZE_SD = 2.0, math.log(20 * WIDE[0] ** 2), 1.5
 # Detail of a law, in its units, and of g where a softplus stands between.
 DETAILS, LINKED_DETAILS = 0.08, 0.3
 FIRST_SIZES = (0.0, 2 * math.log(0.03))  # laws are learned smooth
+# Of the softplus in a dissipative law, in units of the law over its input: next to zero, where the law may be a thirtieth of its
+# unit, a blunt one would make the prior one of its logarithm.
+SHARPNESS = 8.0
 # Of a jump: median of its width in units of the input, sd of its log.
 WIDTH = (0.05, 1.0)
 
@@ -148,7 +151,7 @@ class Law(LawSpec):
 
     @property
     def structure(self) -> Structure:
-        return Structure(self.inputs, **{flag: getattr(self, flag) for flag in FLAGS})
+        return Structure(self.inputs, **{flag: getattr(self, flag) for flag in FLAGS}, sharpness=SHARPNESS)
 
     @property
     def per_chain(self) -> bool:
@@ -232,7 +235,8 @@ class Law(LawSpec):
         for x, value in given.items() if not self.integrations else ():
             z, raw = (x - center) / scale, value / output
             raw = raw / (x / scale) if factored and x else raw
-            through[z] = raw + math.log(-math.expm1(-raw)) if self.positive or factored else raw
+            sharp = self.structure.sharpness if factored else 1.0
+            through[z] = raw + math.log(-math.expm1(-sharp * raw)) / sharp if self.positive or factored else raw
         if self.form is None:
             return self.smooth(through)
         if self.zero_at_origin and np.any(self.form.value_and_shapes(np.zeros(1))[0]):

@@ -68,7 +68,10 @@ T = TypeVar("T", Array, Source)
 
 @dataclasses.dataclass(frozen=True)
 class Structure:
-    """What a law of so many `inputs` promises; see `MLP` for the meaning of each."""
+    """What a law of so many `inputs` promises; see `MLP` for the meaning of each.
+
+    `sharpness`: of the softplus in a factor, log(1 + e^(sharpness raw)) / sharpness.
+    """
 
     inputs: int = 1
     odd: bool = False
@@ -77,6 +80,7 @@ class Structure:
     positive: bool = False
     increasing: bool = False
     dissipative: bool = False
+    sharpness: float = 1.0
 
     def check(self) -> None:
         """Raise if two of the promises contradict each other."""
@@ -115,7 +119,7 @@ class Structure:
         if self.positive:
             return _above_zero(output * softplus(raw))  # softplus underflows far below zero
         if self.factored:
-            return output * (x[0] / scale) * softplus(raw)
+            return output * (x[0] / scale) * softplus(self.sharpness * raw) / self.sharpness
         # Zero at the origin, and the sign of x, to the last bit: the values whose difference raw is round differently.
         if self.dissipative:
             raw = _zero_where(((x[0] >= 0) & (raw < 0)) | ((x[0] <= 0) & (raw > 0)), raw)

@@ -30,9 +30,12 @@ def uniform(key: PRNGKeyArray, count: int) -> Float[Array, " count"]:
     """Independent numbers in the open interval (0, 1): the middle of one of 2^23 equal parts, or of 2^52."""
     data, made = jr.key_data(key)[:2], jnp.finfo(jnp.result_type(float))
     if made.bits == 64:
-        x, y = (half >> jnp.uint32(6) for half in words(data, count))
-        parts = x.astype(float) * 2**26 + y.astype(float)
+        high, low = ((half >> jnp.uint32(6)).astype(jnp.uint64) for half in words(data, count))
+        mantissa = high << jnp.uint64(26) | low
     else:
-        parts = (jnp.concatenate(words(data, (count + 1) // 2))[:count] >> jnp.uint32(9)).astype(float)
+        mantissa = jnp.concatenate(words(data, (count + 1) // 2))[:count] >> jnp.uint32(9)
+    # A number in [1, 2) by its bits, less nearly 1: a factor in its place would be taken out of products, which then underflow.
+    one = lax.bitcast_convert_type(jnp.ones((), made.dtype), mantissa.dtype)
+    numbers = lax.bitcast_convert_type(mantissa | one, made.dtype) - (1 - made.eps / 2)
     # What reads a part of them would else make it anew.
-    return lax.optimization_barrier((parts + 0.5) * float(made.eps))
+    return lax.optimization_barrier(numbers)
