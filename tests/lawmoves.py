@@ -102,6 +102,7 @@ def tunings(kernels, chains, shear, power=0.0, walks=0):
         information=jnp.asarray(np.broadcast_to(inner, of_theta.information.shape), float),
         pull=jnp.asarray(0.2 * random.normal(size=of_theta.pull.shape), float),
         bound=jnp.asarray(0.03 * random.normal(size=of_theta.bound.shape), float),
+        power=jnp.array([[power, 0.0]]),
     )
     return tuning | {"law f": law, "independence": of_theta}
 

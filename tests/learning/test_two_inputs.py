@@ -48,7 +48,7 @@ def friction(u, v):
 def simulated(systems, seed):
     """A table of u at thirteen times, theta, and where solutions went (call, input)."""
     random = np.random.default_rng(seed)
-    theta = np.array([math.log(5.0), 0.0, 2.0]) + np.array([0.03, 2.0, 2.0]) * random.normal(size=(systems, 3))
+    theta = np.array([math.log(5.0), 0.0, 2.0]) + np.sqrt([0.03, 2.0, 2.0]) * random.normal(size=(systems, 3))
     step, each = 0.01, 64
     state, path = theta[:, 1:].T, []
 

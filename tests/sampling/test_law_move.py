@@ -21,6 +21,7 @@ LAW = [MOVE, LawSize()]
 ALONG = {"shear": 0.3, "sweeps": 80}
 WAYS = {
     "straight": (KERNELS, {}),
+    "bent": (KERNELS, {"power": 1.0}),
     "sums": (LAW, ALONG | {"power": 1.0}),
     "products": (LAW, ALONG | {"power": -1.0}),
     "ridges": (LAW, ALONG | {"power": 1.0, "walks": 3}),

@@ -24,7 +24,7 @@ from ..sampling import (
 )
 from ._settings import Settings, SettingsError
 
-Make = Callable[[Settings, Population, int], Kernel]
+Make = Callable[[Settings, Population, int, tuple[bool, ...]], Kernel]
 
 
 def _mala(blocks: SystemBlocks | SharedBlock | JointBlock, settings: Settings) -> Mala:
@@ -33,23 +33,23 @@ def _mala(blocks: SystemBlocks | SharedBlock | JointBlock, settings: Settings) -
     return Mala(blocks, covariance, settings.step_size or 0.3, settings.metropolis, shrink)
 
 
-def _shared(settings: Settings, population: Population, systems: int) -> Kernel:
+def _shared(settings: Settings, population: Population, systems: int, logs: tuple[bool, ...]) -> Kernel:
     if population.shared is None:
         raise SettingsError("sampler: 'shared' moves what all systems share, and no parameter is shared; leave it out")
     return _mala(SharedBlock(population.shared), settings)
 
 
 KERNELS: dict[str, Make] = {
-    "theta": lambda settings, population, systems: _mala(SystemBlocks(population.shared), settings),
-    "independence": lambda settings, population, systems: Independence(population.shared),
+    "theta": lambda settings, population, systems, logs: _mala(SystemBlocks(population.shared), settings),
+    "independence": lambda settings, population, systems, logs: Independence(population.shared, logs),
     "shared": _shared,
-    "joint": lambda settings, population, systems: _mala(
+    "joint": lambda settings, population, systems, logs: _mala(
         JointBlock(systems, population.mean.shape[0], population.hierarchical), settings
     ),
-    "population": lambda settings, population, systems: PopulationGibbs(),
-    "noise": lambda settings, population, systems: NoiseGibbs(),
-    "differential_evolution": lambda settings, population, systems: DifferentialEvolution(population.shared),
-    "multi_try": lambda settings, population, systems: MultiTry(population.shared),
+    "population": lambda settings, population, systems, logs: PopulationGibbs(),
+    "noise": lambda settings, population, systems, logs: NoiseGibbs(),
+    "differential_evolution": lambda settings, population, systems, logs: DifferentialEvolution(population.shared),
+    "multi_try": lambda settings, population, systems, logs: MultiTry(population.shared),
 }
 
 
@@ -65,7 +65,7 @@ def make_sampler(
     many observations each has, `laws` are those that are sampled, `logs` says which parameters are logarithms."""
     systems, observations = size
     asked = settings.sampler or _default(settings, population, noise)
-    kernels = [KERNELS[one](settings, population, systems) if isinstance(one, str) else one for one in asked]
+    kernels = [KERNELS[one](settings, population, systems, logs) if isinstance(one, str) else one for one in asked]
     if laws:
         kernels += [LawMove(name, logs=logs, observations=observations) for name in laws]
         kernels += [*(LawStep(name) for name, law in laws.items() if law.step), LawSize()]

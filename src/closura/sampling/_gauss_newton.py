@@ -57,7 +57,10 @@ def coordinates(laws: PyTree) -> dict[str, Array]:
     return {name: law.weights for name, law in laws.items() if law.weights is not None}
 
 
+Curves = tuple[Float[np.ndarray, "group parameter"], Float[np.ndarray, "group system parameter"]]  # power, at
+STRETCHED = 0.1  # precision of the log of a spread
 PICKED = 4  # chains of a group at which sensitivities are taken
+TINY = 1e-12
 LIMIT = 1e15  # squares of what is larger overflow
 
 
@@ -66,22 +69,40 @@ def picked(count: int) -> np.ndarray:
     return np.linspace(0, count - 1, min(PICKED, count)).astype(int)
 
 
-def information(posterior: Posterior, chains: Chains) -> Information:
-    """At some chains of every group; a solve that fails counts for nothing."""
+def information(posterior: Posterior, chains: Chains, curves: Curves | None = None) -> Information:
+    """Averaged over some chains of every group; a solve that fails counts for nothing.
+
+    Along `curves` (power, at) it is that of eta instead of theta (see `on_curve`): where data know the sum of a law and a parameter, but
+    neither, their sensitivities are then in proportion, the same one at all draws, and an average knows no more than they do.
+    """
     chosen = picked(chains.theta.shape[1])
     # From the host: arrays that came to lie on other devices would have it compiled again, as would a density without gradients.
     plain = dataclasses.replace(posterior, gradients=True, scores=False)
     told, every = jax.device_get((plain, chains._replace(cache=Cache(()))))
-    return jax.device_get(jit_soon(_information)(told, jax.tree.map(lambda a: a[:, chosen], every)))
+    some = jax.tree.map(lambda a: a[:, chosen], every)
+    theta = np.asarray(some.theta)
+    power, at = (np.zeros(1), np.zeros(1)) if curves is None else (curves[0][:, None, None], curves[1][:, None])
+    place, unit = (part.astype(theta.dtype) for part in on_curve(theta, power, at))
+    return jax.device_get(jit_soon(_information)(told, some, place, unit))
 
 
-def _information(posterior: Posterior, chains: Chains) -> Information:
+def on_curve(
+    theta: Float[np.ndarray, "*draw parameter"], power: np.ndarray, at: np.ndarray
+) -> tuple[Float[np.ndarray, "*draw parameter"], Float[np.ndarray, "*draw parameter"]]:
+    """eta = at + (e^(power (theta - at)) - 1) / power, theta itself where that is zero; and d theta / d eta."""
+    away, some = power * (theta - at), np.where(power == 0, 1.0, power)
+    return np.where(power == 0, theta, at + np.expm1(away) / some), np.exp(-away)
+
+
+def _information(posterior: Posterior, chains: Chains, place: Array, unit: Array) -> Information:
+    """`place` is where theta stands in its units, `unit` is d theta over them: (group, chain, system, parameter)."""
     lead = chains.theta.shape[:2]
 
-    def one_chain(part: tuple[Array, PyTree, PyTree]) -> tuple[Array, ...]:
+    def one_chain(part: tuple[PyTree, ...]) -> tuple[Array, ...]:
         return _of_chain(posterior, *part)
 
-    flat = jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), (chains.theta, chains.law, chains.log_sigma))
+    parts = (chains.theta, chains.law, chains.log_sigma, place, unit)
+    flat = jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), parts)
     every = lax.map(one_chain, flat)
     theta, cross, law, score, pull, sensitivity, sound = (a.reshape(*lead, *a.shape[1:]) for a in every)
     weight = 1 / jnp.maximum(jnp.sum(sound, axis=1), 1.0)  # (group, system)
@@ -94,8 +115,10 @@ def _information(posterior: Posterior, chains: Chains) -> Information:
     return Information(of_theta, of_both, of_law, of_score, apart, pull, by_theta, by_law)
 
 
-def _of_chain(posterior: Posterior, theta: Array, laws: PyTree, log_sigma: Array | None) -> tuple[Array, ...]:
-    """Of each system, and whether its solve was finite."""
+def _of_chain(
+    posterior: Posterior, theta: Array, laws: PyTree, log_sigma: Array | None, place: Array, unit: Array
+) -> tuple[Array, ...]:
+    """Of each system, in these units of theta, and whether its solve was finite."""
     likelihood, measured = posterior.likelihood, posterior.likelihood.measured
     flat, unravel = ravel_pytree(coordinates(laws or {}))
     flat = flat.astype(theta.dtype)
@@ -108,7 +131,7 @@ def _of_chain(posterior: Posterior, theta: Array, laws: PyTree, log_sigma: Array
         return likelihood.predict(theta[None], context)[0]
 
     def along_theta(direction: Array) -> tuple[Array, Array]:
-        return jax.jvp(lambda t: predictions(t, flat), (theta,), (jnp.broadcast_to(direction, theta.shape),))
+        return jax.jvp(lambda t: predictions(t, flat), (theta,), (direction * unit,))
 
     def along_law(direction: Array) -> Array:
         return jax.jvp(lambda a: predictions(theta, a), (flat,), (direction,))[1]
@@ -127,7 +150,7 @@ def _of_chain(posterior: Posterior, theta: Array, laws: PyTree, log_sigma: Array
     square = jnp.einsum("iso,jso,so->sij", jacobian, jacobian, weight)
     count = theta.shape[-1]
     pushed = jnp.einsum("rso,so->sr", jacobian, score)
-    place = jnp.concatenate([theta, jnp.broadcast_to(flat, (len(theta), len(flat)))], axis=1)
+    place = jnp.concatenate([place, jnp.broadcast_to(flat, (len(theta), len(flat)))], axis=1)
     pull = pushed[:, :count] + jnp.einsum("sij,sj->si", square[:, :count], place)
     blocks = square[:, :count, :count], square[:, :count, count:], square[:, count:, count:]
     return *blocks, pushed[:, count:], pull, jnp.moveaxis(jacobian, 0, -1), 1.0 * sound
@@ -135,13 +158,14 @@ def _of_chain(posterior: Posterior, theta: Array, laws: PyTree, log_sigma: Array
 
 class Precisions(NamedTuple):
     """Of the prior: of a system's own parameters given the population, of the population's mean (None where there is none),
-    and of shared parameters; and which parameters are whose."""
+    and of shared parameters; which parameters are whose; and how far systems are from their mean."""
 
     theta: Float[np.ndarray, "own own"]
     mean: Float[np.ndarray, " own"] | None
     shared: Float[np.ndarray, " held"]
     own: np.ndarray
     held: np.ndarray
+    away: Float[np.ndarray, "system own"]
 
 
 def precisions(population: Population, chains: Chains) -> list[Precisions]:
@@ -154,7 +178,9 @@ def precisions(population: Population, chains: Chains) -> list[Precisions]:
         every = np.asarray(jit_soon(_precision_of)(population, chains.phi), float).mean(axis=1)
     else:
         every = np.asarray([population.precision(())] * groups, float)
-    return [Precisions(one, mean, held, *which) for one in every]
+    middle = np.asarray(chains.theta[..., which[0]], float).mean(axis=1)
+    away = middle - middle.mean(axis=1, keepdims=True)
+    return [Precisions(one, mean, held, *which, apart) for one, apart in zip(every, away)]
 
 
 def _precision_of(population: Population, phi: PyTree) -> Array:
@@ -170,36 +196,53 @@ class Above(NamedTuple):
     inner: Float[np.ndarray, "system own own"]
 
 
-def above(information: Information, population: Precisions) -> Above:
-    """Of one group, in double precision; priors of means and shared parameters are in it, those of laws are not."""
+def above(information: Information, population: Precisions, stretched: bool = False) -> Above:
+    """Of one group, in double precision; priors of means and shared parameters are in it, those of laws are not. Where the
+    population is `stretched` when its systems move apart, by how much comes between shared parameters and laws."""
     theta, cross, law = information[:3]
     own, held = population.own, population.held
-    means = len(own) if population.mean is not None else 0
-    systems, rest = len(theta), means + len(held)
+    means, stretches = _counts(population, stretched)
+    systems, rest = len(theta), means + len(held) + stretches
     inner = np.asarray(theta[:, own][:, :, own] + population.theta)
     # How theta of a system is bound to what stands above it: its mean, shared parameters, laws.
     to_mean = np.broadcast_to(-population.theta, (systems, len(own), len(own)))[:, :, :means]
-    bound = np.concatenate([to_mean, theta[:, own][:, :, held], cross[:, own]], axis=2)
+    to_stretch = (-population.theta * population.away[:, None])[:, :, :stretches]
+    bound = np.concatenate([to_mean, theta[:, own][:, :, held], to_stretch, cross[:, own]], axis=2)
     follows = np.linalg.solve(inner, bound)
     top = np.zeros((rest + law.shape[0],) * 2)
     if population.mean is not None:
         top[:means, :means] = systems * population.theta + np.diag(population.mean)
-    top[means:rest, means:rest] = theta[:, held][:, :, held].sum(axis=0) + np.diag(population.shared)
-    top[means:rest, rest:] = cross[:, held].sum(axis=0)
-    top[rest:, means:rest] = top[means:rest, rest:].T
+    of_shared = slice(means, means + len(held))
+    top[of_shared, of_shared] = theta[:, held][:, :, held].sum(axis=0) + np.diag(population.shared)
+    top[of_shared, rest:] = cross[:, held].sum(axis=0)
+    top[rest:, of_shared] = top[of_shared, rest:].T
+    if stretches:
+        apart = population.away.T @ population.away * population.theta
+        top[rest - stretches : rest, rest - stretches : rest] = apart + STRETCHED * np.eye(stretches)
     top[rest:, rest:] = law
     return Above(top - np.einsum("spr,spq->rq", bound, follows), follows, inner)
 
 
+def _counts(population: Precisions, stretched: bool) -> tuple[int, int]:
+    """How many means there are, and how many spreads that follow systems: of three and more, as `Population.followed` has it."""
+    means = len(population.own) if population.mean is not None else 0
+    return means, means if stretched and len(population.away) > 2 else 0
+
+
 def eliminate(
-    information: Information, population: Precisions, moved: np.ndarray, law_precision: np.ndarray
+    information: Information,
+    population: Precisions,
+    moved: np.ndarray,
+    law_precision: np.ndarray,
+    stretched: bool = False,
 ) -> Elimination:
     """Of one group, in double precision: all but the coordinates `moved` eliminated. `law_precision` is the prior's, of every
-    coordinate; it counts where these are eliminated, and is left out of the result."""
-    top, follows, _ = above(information, population)
+    coordinate; it counts where these are eliminated, and is left out of the result. `stretched`: the population's spread
+    follows its systems too."""
+    top, follows, _ = above(information, population, stretched)
     own, held = population.own, population.held
-    means = len(own) if population.mean is not None else 0
-    systems, rest = len(follows), means + len(held)
+    means, stretches = _counts(population, stretched)
+    systems, rest = len(follows), means + len(held) + stretches
     stay = np.flatnonzero(~moved)
     top[rest + stay, rest + stay] += law_precision[stay]
     out, kept = np.concatenate([np.arange(rest), rest + stay]), rest + np.flatnonzero(moved)
@@ -207,5 +250,5 @@ def eliminate(
     left = top[np.ix_(kept, kept)] + top[np.ix_(kept, out)] @ along
     shear = np.zeros((systems, len(own) + len(held), len(kept)))
     shear[:, own] = -(follows[:, :, kept] + follows[:, :, out] @ along)
-    shear[:, held] = along[means:rest]
+    shear[:, held] = along[means : means + len(held)]
     return Elimination(0.5 * (left + left.T), shear, along[:means], along[rest:])

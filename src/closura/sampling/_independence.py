@@ -5,6 +5,9 @@
 A_k is the Gauss-Newton information of the system's data, C_k how it is bound to shared parameters and laws' coordinates
 (`top`), D the precision of the population. Proposals are Student's t in that whitening, so that tails are reached. Where the
 conditional is nearly Gaussian, most are accepted and draws are nearly independent.
+
+Where draws of a logarithm lie along a curve instead, e^(n theta_k) being linear in `top` (a law and a positive parameter of which
+data know the sum, n = 1), all this is said of eta_k = (e^(n theta_k) - 1) / n, and the proposal is made about its mean.
 """
 
 from typing import NamedTuple
@@ -17,8 +20,9 @@ from jaxtyping import Array, Float
 
 from ..population import normal
 from ._accept import Randomness, decide
-from ._gauss_newton import coordinates, information
+from ._gauss_newton import Curves, Information, coordinates, information, precisions
 from ._kernel import Kernel
+from ._law_constants import curved
 from ._posterior import Posterior, Target, system_log_density
 from ._preconditioner import cholesky, solve_lower, solve_transposed, times, times_transposed
 from ._state import Chains, GroupKeys, Info, choose_fields, uniforms_by_group
@@ -26,6 +30,9 @@ from ._student import mostly_long, student_numbers, student_step
 
 LEAST_ACCEPTANCE = 0.3  # below it a step of MALA is worth more
 MEMORY = 0.05
+LEAST_GROWN = (
+    0.05  # e^(n theta) over what it is at its usual place: linear in what stands above, it might become nothing
+)
 
 
 class IndependenceTuning(NamedTuple):
@@ -34,6 +41,9 @@ class IndependenceTuning(NamedTuple):
     bound: Float[Array, "group system own top"] | None  # to what stands above the systems, if anything does
     center: Float[Array, "group top"] | None
     theta: Float[Array, "group system parameter"]  # where the prior is expanded
+    power: Float[
+        Array, "group own"
+    ]  # n: the mean of e^(n theta) is linear in what stands above; of theta itself where it is 0
     acceptance: Float[Array, "group system"]  # lately, while tuning
 
 
@@ -41,6 +51,7 @@ class Independence(Kernel):
     """Draws theta of every system from its Gauss-Newton conditional, and accepts or rejects each on its own."""
 
     shared: tuple[bool, ...] | None = eqx.field(static=True, default=None)
+    logs: tuple[bool, ...] = eqx.field(static=True, default=())
 
     name = "independence"
     moves = ("theta",)
@@ -54,7 +65,8 @@ class Independence(Kernel):
         eye = jnp.broadcast_to(jnp.eye(own), (*shape, own))
         zero = jnp.zeros((groups, systems, parameters))
         bound, center = (jnp.zeros((*shape, top)), jnp.zeros((groups, top))) if top else (None, None)
-        return IndependenceTuning(eye, jnp.zeros(shape), bound, center, zero, jnp.ones(shape[:2]))
+        straight = jnp.zeros((groups, own))
+        return IndependenceTuning(eye, jnp.zeros(shape), bound, center, zero, straight, jnp.ones(shape[:2]))
 
     def step(
         self, keys: GroupKeys, chains: Chains, tuning: IndependenceTuning, posterior: Target
@@ -83,18 +95,38 @@ class Independence(Kernel):
 
     def tune(self, tuning: IndependenceTuning, draws: Chains, posterior: Target) -> IndependenceTuning:
         assert isinstance(posterior, Posterior), "information is asked of a likelihood"
-        told, top = information(posterior, draws), np.asarray(self._top(draws), float)
-        own = self._own(draws.theta.shape[-1])
-        held = np.setdiff1d(np.arange(draws.theta.shape[-1]), own)
-        parts = []
-        for group in range(len(top)):
+        top, own = np.asarray(self._top(draws), float), self._own(draws.theta.shape[-1])
+        curves = self._curves(draws, posterior)
+        told, parts = information(posterior, draws, curves), []
+        for group, (power, at) in enumerate(zip(*curves)):
             part, center = told.of(group), top[group].mean(axis=0)
-            bound = np.concatenate([part.theta[:, own][:, :, held], part.cross[:, own]], axis=2)
+            bound = self._bound(part)
             inner = part.theta[:, own][:, :, own]
-            mean = np.asarray(draws.theta[group], float).mean(axis=0)
-            parts.append((inner, part.pull[:, own] - bound @ center, bound, center, mean))
+            parts.append((inner, part.pull[:, own] - bound @ center, bound, center, at, power[own]))
         made = [jnp.asarray(np.stack(x), float) for x in zip(*parts)]
         return IndependenceTuning._make([*(x if x.size else None for x in made), tuning.acceptance])
+
+    def _bound(self, told: Information) -> Float[np.ndarray, "system own top"]:
+        """How theta of each system is bound to shared parameters and laws' coordinates."""
+        own = self._own(told.theta.shape[-1])
+        held = np.setdiff1d(np.arange(told.theta.shape[-1]), own)
+        return np.concatenate([told.theta[:, own][:, :, held], told.cross[:, own]], axis=2)
+
+    def _curves(self, draws: Chains, posterior: Posterior) -> Curves:
+        """The power of every parameter of each group, and about which place: draws are nearest to these curves."""
+        theta, top = np.asarray(draws.theta, float), np.asarray(self._top(draws), float)
+        parameters = theta.shape[-1]
+        power, at = np.zeros((len(theta), parameters)), theta.mean(axis=1)
+        if not (top.shape[-1] and any(self.logs)):
+            return power, at
+        told, own, logs = information(posterior, draws), self._own(parameters), np.array(self.logs)
+        for group, prior in enumerate(precisions(posterior.population, draws)):
+            part = told.of(group)
+            follows = np.linalg.solve(part.theta[:, own][:, :, own] + prior.theta, self._bound(part))
+            straight = -np.einsum("sot,dt->dso", follows, top[group] - top[group].mean(axis=0))
+            found, places = curved(theta[group][..., own], straight, tuple(logs[own]))
+            power[group, own], at[group][:, own] = found, np.where(found == 0, at[group][:, own], places)
+        return power, at
 
     def _conditional(self, chains: Chains, tuning: IndependenceTuning, posterior: Target) -> tuple[Array, Array]:
         """The Cholesky factor of the precision of every system, and its mean."""
@@ -114,7 +146,8 @@ class Independence(Kernel):
             pull = pull - jnp.einsum("gsot,gct->gcso", tuning.bound, away)
         pull = pull + slope + times(prior[:, :, None], there[..., own])
         lower = cholesky(precision)
-        return lower, solve_transposed(lower, solve_lower(lower, pull))
+        mean = solve_transposed(lower, solve_lower(lower, pull))
+        return _off_curve(lower, mean, tuning.power[:, None, None], tuning.theta[:, None][..., own])
 
     def _own(self, parameters: int) -> np.ndarray:
         return np.flatnonzero(~np.array(self.shared or (False,) * parameters))
@@ -123,3 +156,10 @@ class Independence(Kernel):
         """Shared parameters and coordinates of laws."""
         held = np.flatnonzero(np.array(self.shared or (False,) * chains.theta.shape[-1]))
         return jnp.concatenate([chains.theta[:, :, 0, held], *coordinates(chains.law or {}).values()], axis=-1)
+
+
+def _off_curve(lower: Array, mean: Array, power: Array, at: Array) -> tuple[Array, Array]:
+    """Factor and mean of theta, from those of eta (see `on_curve`)."""
+    some = jnp.where(power == 0, 1.0, power)
+    grown = jnp.where(power == 0, 1.0, jnp.maximum(1 + power * (mean - at), LEAST_GROWN))
+    return grown[..., None] * lower, jnp.where(power == 0, mean, at + jnp.log(grown) / some)

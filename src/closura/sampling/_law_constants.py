@@ -8,6 +8,7 @@ from ._law_size import Known, informed_count
 
 LARGE = 0.95  # judged at this quantile of the law's size
 POWERS, TINY = (0.0, 1.0, -1.0), 1e-9
+BENT = 0.1  # by which part of the variance about it a curve must be nearer to draws than a straight line
 RIDGES, MUCH = 4, 5.0  # how many are walked along; what is lost there, in units of the precision that is left
 IGNORED = 0.3  # information, in units of the prior's precision, of all directions that data are taken not to know
 VARIED = 0.3  # of the variance of log sizes is taken to be one
@@ -20,7 +21,7 @@ def curved(theta: np.ndarray, straight: np.ndarray, logs: tuple[bool, ...]) -> t
     some, count = theta[picked(len(theta))], theta.shape[-1]
     # Where information that is averaged over some draws has the gradient of exp(n theta), if that is the same at all.
     places = [some.mean(axis=0)]
-    missed = [np.log(np.var(theta - straight, axis=0) + TINY).sum(axis=0)]
+    missed = [np.log(np.var(theta - straight, axis=0) + TINY).sum(axis=0) - BENT * theta.shape[1]]
     for power in POWERS[1:]:
         weight = np.exp(some * (1 + power) / 2)
         places.append(np.log(np.sum(weight * np.exp(some), axis=0) / np.sum(weight, axis=0)))

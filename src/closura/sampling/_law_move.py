@@ -32,7 +32,17 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 from .._compile import jit_soon
 from ..population import Population, normal, uniforms
 from ._accept import Randomness, decide
-from ._gauss_newton import coordinates, eliminate, information, picked, precisions
+from ._gauss_newton import (
+    Curves,
+    Elimination,
+    Information,
+    Precisions,
+    coordinates,
+    eliminate,
+    information,
+    picked,
+    precisions,
+)
 from ._kernel import Kernel
 from ._law_constants import RIDGES, TINY, curved, ridges, whitened
 from ._law_size import Known, informed_count, redrawn
@@ -206,7 +216,7 @@ class LawMove(Kernel):
         def log_density(change: Array) -> Array:
             moved, log_volume = sheared(chains, tuning, self.law, change, posterior.population)
             prior = posterior.log_joint(moved, jnp.zeros(chains.theta.shape[:3])) + log_volume
-            return jnp.sum(prior) + jnp.sum(by_law * change) + jnp.sum(by_theta * (moved.theta - chains.theta))
+            return jnp.sum(prior) + jnp.sum(by_law * change) + jnp.sum(by_theta * _shear(tuning.theta, change))
 
         gradient = jax.grad(log_density)(jnp.zeros_like(law.weights))
         pull = tuning.spread(law.log_size) * jnp.einsum("gri,gcr->gci", tuning.color, gradient)
@@ -227,27 +237,50 @@ class LawMove(Kernel):
     def tune(self, tuning: LawTuning, draws: Chains, posterior: Target) -> LawTuning:
         """Take the constants from the Gauss-Newton information at some draws; sizes, and which curves are followed, from all."""
         assert isinstance(posterior, Posterior), "information is asked of a likelihood"
-        told, prior = information(posterior, draws), precisions(posterior.population, draws)
-        weights = coordinates(draws.law)
-        moved = np.concatenate([np.full(w.shape[-1], name == self.law) for name, w in weights.items()])
-        frames = {name: posterior.ranges[name] for name in weights}
+        prior, curves = precisions(posterior.population, draws), self._curves(draws, posterior)
+        told = information(posterior, draws, curves)
+        _, moved = self._coordinates(draws)
         parts = []
-        for group, precision in enumerate(prior):
-            sizes = {name: np.asarray(draws.law[name].log_size[group], float) for name in weights}
-            rest = np.concatenate([frames[n].precision(jnp.asarray(sizes[n].mean(axis=0), float)) for n in weights])
-            left = eliminate(told.of(group), precision, moved, np.asarray(rest, float))
-            a = np.asarray(weights[self.law][group], float)
-            frame = jax.tree.map(lambda x: np.asarray(x, float), frames[self.law])
-            straight = np.einsum("spr,dr->dsp", left.theta, a - a[picked(len(a))].mean(axis=0))
-            curve = curved(np.asarray(draws.theta[group], float), straight, self.logs)
+        for group in range(len(prior)):
+            left = self._left(told.of(group), prior[group], draws, posterior, group)
+            law = draws.law[self.law]
+            a, sizes = (np.asarray(part[group], float) for part in (law.weights, law.log_size))
+            frame = jax.tree.map(lambda x: np.asarray(x, float), posterior.ranges[self.law])
             alone = np.asarray(told.law[group], float)[np.ix_(moved, moved)]
-            white = whitened(left.law, alone, a, sizes[self.law], frame)
+            white = whitened(left.law, alone, a, sizes, frame)
             walks = ridges(white[0], alone - left.law, a, float(tuning.log_reach[group]) < math.log(CONFINED))
             by_law = told.by_law[group][..., moved] + told.by_law[group][..., ~moved] @ left.others
+            curve = (part[group] for part in curves)
             parts.append((*white, by_law, told.by_theta[group], left.theta, left.others, *curve, *walks))
         made = jax.tree.map(lambda *x: jnp.asarray(np.stack(x), bool if x[0].dtype == bool else float), *parts)
         found = LawTuning._make([*made, *tuning[-3:]])
         return found._replace(others=tuning.others if tuning.others is None else found.others)
+
+    def _coordinates(self, draws: Chains) -> tuple[dict[str, Array], Bool[np.ndarray, " coordinate"]]:
+        """Of all laws, and which of them are this one's."""
+        weights = coordinates(draws.law)
+        return weights, np.concatenate([np.full(w.shape[-1], name == self.law) for name, w in weights.items()])
+
+    def _left(
+        self, told: Information, prior: Precisions, draws: Chains, posterior: Posterior, group: int
+    ) -> Elimination:
+        """What a group's information says of this law as all else follows."""
+        weights, moved = self._coordinates(draws)
+        sizes = {name: np.asarray(draws.law[name].log_size[group], float).mean(axis=0) for name in weights}
+        rest = [posterior.ranges[name].precision(jnp.asarray(size, float)) for name, size in sizes.items()]
+        return eliminate(told, prior, moved, np.asarray(np.concatenate(rest), float), stretched=True)
+
+    def _curves(self, draws: Chains, posterior: Posterior) -> Curves:
+        """The power of every parameter of every group, and the places that go with it."""
+        told, prior = information(posterior, draws), precisions(posterior.population, draws)
+        found = []
+        for group in range(len(prior)):
+            a = np.asarray(draws.law[self.law].weights[group], float)
+            left = self._left(told.of(group), prior[group], draws, posterior, group)
+            straight = np.einsum("spr,dr->dsp", left.theta, a - a[picked(len(a))].mean(axis=0))
+            found.append(curved(np.asarray(draws.theta[group], float), straight, self.logs))
+        power, at = (np.stack(part) for part in zip(*found))
+        return power, at
 
     def dispersed(self, keys: GroupKeys, chains: Chains, tuning: LawTuning, posterior: Target) -> Chains:
         """Every chain with a law of its own from the Gauss-Newton posterior, somewhat narrowed; all else follows. The cache is
