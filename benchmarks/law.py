@@ -32,7 +32,7 @@ class Case:
 
     truth: Callable[[Any], Any]
     stated: dict[str, Any] = dataclasses.field(default_factory=dict)
-    own_damping: bool = False
+    made: Callable[["Case"], Any] = lambda case: _mass_damper(case)
 
 
 def _cubic(v: Any) -> Any:
@@ -66,7 +66,9 @@ def _library() -> dict[str, Case]:
         "dissipative": Case(_cubic, {"dissipative": True}),
         "at": Case(_cubic, {"at": {2.0: 0.8}}),
         # Each system has a damping of its own beside the law, which holds all of it in truth but for a little.
-        "confounded": Case(_cubic, own_damping=True),
+        "confounded": Case(_cubic, made=_with_own_damping),
+        # A law of two inputs, to be told from the spring
+        "two-inputs": Case(lambda u, v: 0.3 * v * (1 + u**2) / (1 + 0.5 * v**2), {"inputs": 2}, made=_two_inputs),
     }
 
 
@@ -107,7 +109,7 @@ def _fit(job: tuple[str, int]) -> Row:
 
     kind, _, systems = name.partition(":")
     case = _library()[kind]
-    problem = _with_own_damping() if case.own_damping else _mass_damper(case)
+    problem = case.made(case)
     problem = dataclasses.replace(problem, problem=problem.problem.with_closure(cl.Law(**case.stated)))
     data, truth = problem.simulate(int(systems or SYSTEMS), seed)
     found = {}
@@ -120,7 +122,7 @@ def _fit(job: tuple[str, int]) -> Row:
     (run, seconds), (known, _) = found["law"], found["known"]
     result = collect(run, truth)
     law, metrics = result.closures["f"], result.metrics
-    visited = np.quantile(run.visited()["f"][:, 0], np.linspace(0.05, 0.95, 19))
+    visited = _some_of(run.visited()["f"])
     held = known.theta()
     low, high = np.quantile(held, [0.025, 0.975], axis=(0, 1))
     return {
@@ -130,7 +132,7 @@ def _fit(job: tuple[str, int]) -> Row:
         "undecided": metrics["undecided"],
         "theta known": float(np.mean((low <= truth.theta) & (truth.theta <= high))),
         "width": float(np.mean(run.theta().std(axis=(0, 1)) / held.std(axis=(0, 1)))),
-        "band": float(np.mean(law.sd(visited) / law.prior_sd(visited))),
+        "band": float(np.mean(law.sd(*visited) / law.prior_sd(*visited))),
         "seconds": seconds,
     }
 
@@ -171,7 +173,7 @@ def _summary(name: str, rows: list[Row]) -> list[Any]:
         mean(apart),
         f"{np.mean(of['width']):.3f}",
         f"{np.mean(of['band']):.3f}",
-        f"{np.mean(of['closure_mse']):.3f}",
+        mean(of["closure_mse"]),
         f"{np.median(of['rhat_max']):.4f}, {max(of['rhat_max']):.4f}",
         f"{min(of['ess_bulk_min']):.0f}",
         f"{np.median(of['seconds']):.0f}",
@@ -185,16 +187,42 @@ def _mass_damper(case: Case) -> Any:
     return dataclasses.replace(mass_damper, laws={"f": case.truth})
 
 
-def _with_own_damping() -> Any:
+def _some_of(visited: Any) -> list[Any]:
+    """Inputs where most calls are, an array each: evenly spaced quantiles of one, every so-many-th call of two."""
+    if visited.shape[1] == 1:
+        return [np.quantile(visited[:, 0], np.linspace(0.05, 0.95, 19))]
+    return list(visited[:: max(1, len(visited) // 100)].T)
+
+
+def _with_own_damping(case: Case) -> Any:
     """u'' + f(u') + c_k u' + k u = 10 sin t, with dampings c_k of each system's own."""
     import jax.numpy as jnp
 
     import closura as cl
-    from closura.problems import mass_damper
 
     def physics(t: Any, state: Any, p: Any, f: Any) -> Any:
         u, v = state
         return v, 10 * jnp.sin(t) - f(v) - p.c * v - p.k * u
+
+    made = _oscillators(case, physics, {"c": cl.Real(guess=0.0, width=0.3, spread=0.1, spread_width=0.5)})
+    return dataclasses.replace(made, mu=np.r_[made.mu, 0.1], tau=np.r_[made.tau, 0.01])
+
+
+def _two_inputs(case: Case) -> Any:
+    """u'' + f(u, u') + k u = 10 sin t."""
+    import jax.numpy as jnp
+
+    def physics(t: Any, state: Any, p: Any, f: Any) -> Any:
+        u, v = state
+        return v, 10 * jnp.sin(t) - f(u, v) - p.k * u
+
+    return dataclasses.replace(_oscillators(case, physics, {}), ranges={})
+
+
+def _oscillators(case: Case, physics: Callable[..., Any], more: dict[str, Any]) -> Any:
+    """Other oscillators, with parameters and observations as the mass-damper's."""
+    import closura as cl
+    from closura.problems import mass_damper
 
     problem = cl.ODE(
         physics,
@@ -203,22 +231,16 @@ def _with_own_damping() -> Any:
             "k": cl.Positive(guess=3.0, width=0.316, spread=0.141, spread_width=0.632),
             "u0": cl.Real(guess=0.5, width=1.0, spread=1.0, spread_width=0.283),
             "v0": cl.Real(guess=1.0, width=1.0, spread=1.0, spread_width=0.283),
-            "c": cl.Real(guess=0.0, width=0.3, spread=0.1, spread_width=0.5),
+            **more,
         },
         initial=lambda p: (p.u0, p.v0),
         span=(0.0, 8.0),
         dt=0.08,
-        closure=cl.Law(),
+        closure=cl.Law(**case.stated),
         observed="u",
         sigma=0.15,
     )
-    return dataclasses.replace(
-        mass_damper,
-        problem=problem,
-        mu=np.r_[mass_damper.mu, 0.1],
-        tau=np.r_[mass_damper.tau, 0.01],
-        laws={"f": _cubic},
-    )
+    return dataclasses.replace(mass_damper, problem=problem, laws={"f": case.truth})
 
 
 if __name__ == "__main__":

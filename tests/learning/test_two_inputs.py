@@ -118,22 +118,19 @@ def test_tables_grow_along_the_input_that_needs_it_and_newton_steps_follow(hardl
 
 
 @pytest.mark.nightly
-@pytest.mark.xfail(strict=True, reason="moves of a hundred coordinates are seldom accepted: chains do not agree yet")
 def test_the_band_holds_a_law_of_two_inputs():
-    """Twelve oscillators: chains agree on law and parameters, and both hold the truth where solutions went."""
-    from arviz_stats.base import array_stats
-
-    settings = {"chains": 64, "groups": 4, "iterations": 600, "chunk": 10, "tune": 600, "thin": 10, "draws": 200}
-    run, theta, path = started(12, 1001, **settings)
+    """Twelve oscillators whose stiffness and whose law's part in proportion to u data know as a sum alone: chains agree, and law
+    and parameters hold the truth where solutions went."""
+    table, theta, path = simulated(12, 1001)
+    run = Run(problem, read_table(table), make_settings({"devices": 1}, problem))
     while not run.finished:
         run.advance()
+    assert run.convergence().enough
     kept, frame = run.kept.law["f"], run.state.ranges["f"]
     x = jnp.asarray(path[:: len(path) // 100], float).T
     one = problem.closures["f"].build(jax.random.key(0), frame.scaling)
-    f = np.asarray(
-        jax.vmap(jax.vmap(lambda a: jax.vmap(one.with_weights(a).prepare(frame))(*x)))(jnp.asarray(kept.weights))
-    )
-    assert max(array_stats.rhat(f[..., i], chain_axis=0, draw_axis=1) for i in range(0, f.shape[-1], 5)) < 1.05
+    some = jnp.asarray(kept.weights[:, ::10])
+    f = np.asarray(jax.vmap(jax.vmap(lambda a: jax.vmap(one.with_weights(a).prepare(frame))(*x)))(some))
     low, high = np.quantile(f, [0.005, 0.995], axis=(0, 1))
     assert np.mean((low <= friction(*x)) & (friction(*x) <= high)) > 0.9
     low, high = np.quantile(run.theta(), [0.005, 0.995], axis=(0, 1))
