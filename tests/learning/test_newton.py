@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from sizes import SYSTEMS
 
+import closura as cl
 from closura.laws import Law, Range
 from closura.learning import Run, _newton, _run, make_settings
 from closura.learning._newton import retabled, tamed
@@ -113,3 +114,45 @@ def test_learning_goes_on_while_chains_become_more_likely():
     assert not _newton.rising(steady, 60, 32)
     assert _newton.rising(steady[:3], 60, 32)  # too early to say
     assert _newton.rising([10.0 * i for i in range(6)], 60, 32)
+
+
+def test_laws_that_do_not_move_are_learned():
+    nothing, some = np.full(2, 1e-8), np.full(2, 10.0)
+    assert _newton.Progress(nothing, np.zeros(2), some).arrived  # no data see them: there is no Monte Carlo error either
+    assert not _newton.Progress(some, np.zeros(2), some).arrived
+    assert _newton.Progress(some, some, some).arrived
+
+
+@pytest.mark.nightly
+def test_a_law_that_no_data_touch_is_as_before_data_and_that_is_said():
+    """Nothing pulls at it: there is nothing to learn, and its band is that of the prior."""
+
+    def physics(t, state, p, f):
+        return state.v, 10 * jnp.sin(t) - 0.3 * state.v - p.k * state.u + 0.0 * f(state.v)
+
+    known = mass_damper.problem
+    problem = cl.ODE(
+        physics,
+        state=("u", "v"),
+        parameters=known.parameters.kinds,
+        initial=lambda p: (p.u0, p.v0),
+        span=known.span,
+        dt=known.dt,
+        integrator=known.integrator,
+        closure=Law(nodes=9),
+        observed="u",
+        sigma=0.15,
+    )
+    data, _ = mass_damper.simulate(SYSTEMS, 10)
+    settings = FEW | {"iterations": 600, "newton_every": 5, "tune": 100, "draws": 100, "thin": 2, "chunk": 50}
+    run = Run(problem, data, make_settings(settings, problem))
+    while not run.finished:
+        run.advance()
+    assert run.learned < 600
+    assert not run.learning_notes
+    result = collect(run)
+    assert "Data do not decide the law f: no observation depends on it enough, and its band is that of the prior." in str(
+        result.verdict.lines
+    )
+    middle = np.array([-1.0, 0.0, 1.0])
+    np.testing.assert_allclose(result.closure.sd(middle), result.closure.prior_sd(middle), rtol=0.3)

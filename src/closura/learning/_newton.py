@@ -37,6 +37,7 @@ SURVEY = 1 / 3  # of learning tells where solutions go, and with that the units 
 RATES = 0.5, 0.6  # of a step; the part of learning after which steps grow shorter
 FIRST_SIZE = 0.03  # of a draw from the prior, at which laws of a group begin
 WITHIN, ROUNDS = 3.0, 3  # of its Monte Carlo error, and how often in a row: then laws are learned
+STILL = 1e-3  # a decrement, in squared posterior standard deviations, that counts for nothing: also where no data see the law
 RISES = 3.8  # three times the sd of a difference of two levels, where numbers are as many as chains: medians of groups, averaged
 POINTS = 11  # of a law's input
 NARROWER = 0.8  # of a table's width: where so little of it is needed, another one is made
@@ -111,7 +112,7 @@ class Progress(NamedTuple):
 
     @property
     def arrived(self) -> bool:
-        return bool(np.mean(self.decrement) <= WITHIN * np.mean(self.noise))
+        return bool(np.mean(self.decrement) <= max(STILL, WITHIN * np.mean(self.noise)))
 
 
 def newton_step(posterior: Posterior, chains: Chains, temperature: float, rate: float) -> tuple[Chains, Progress]:
