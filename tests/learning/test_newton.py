@@ -118,7 +118,9 @@ def test_learning_goes_on_while_chains_become_more_likely():
 
 def test_laws_that_do_not_move_are_learned():
     nothing, some = np.full(2, 1e-8), np.full(2, 10.0)
-    assert _newton.Progress(nothing, np.zeros(2), some).arrived  # no data see them: there is no Monte Carlo error either
+    assert _newton.Progress(
+        nothing, np.zeros(2), some
+    ).arrived  # no data see them: there is no Monte Carlo error either
     assert not _newton.Progress(some, np.zeros(2), some).arrived
     assert _newton.Progress(some, some, some).arrived
 
@@ -151,8 +153,9 @@ def test_a_law_that_no_data_touch_is_as_before_data_and_that_is_said():
     assert run.learned < 600
     assert not run.learning_notes
     result = collect(run)
-    assert "Data do not decide the law f: no observation depends on it enough, and its band is that of the prior." in str(
-        result.verdict.lines
+    assert (
+        "Data do not decide the law f: no observation depends on it enough, and its band is that of the prior."
+        in str(result.verdict.lines)
     )
     middle = np.array([-1.0, 0.0, 1.0])
     np.testing.assert_allclose(result.closure.sd(middle), result.closure.prior_sd(middle), rtol=0.3)

@@ -10,7 +10,7 @@ import pytest
 import closura as cl
 from closura._compile import jitted
 from closura.learning import Run, Settings
-from closura.learning._stuck_chains import _look, allowed, rescued
+from closura.learning._stuck_chains import _look, allowed, rescued, rescued_groups
 from closura.sampling import Cache
 
 CHAINS, GROUPS, SYSTEMS = 8, 2, 3
@@ -89,6 +89,20 @@ def test_a_group_with_one_donor_keeps_a_spread(run):
     after, count = rescued(run.posterior, chains_at(run, values), 0)
     assert count == GROUPS * (CHAINS - 1) * SYSTEMS
     assert np.asarray(after.theta).std(axis=1).min() > 1e-3
+
+
+def test_a_lost_group_goes_on_with_the_steps_of_the_best(run):
+    """Where nothing could be solved its own steps collapsed: with them it would stand still where it was brought to."""
+    values = np.zeros((GROUPS, CHAINS, SYSTEMS))
+    values[1] = -np.inf
+    before, steps = chains_at(run, values)._replace(law={}), {"theta": np.array([[0.5], [1e-8]])}
+    after, tuning, count = rescued_groups(run.posterior, before, steps)
+    assert count == 1
+    np.testing.assert_array_equal(after.theta[1], before.theta[0])
+    np.testing.assert_array_equal(tuning["theta"], [[0.5], [0.5]])
+    values[1] = 0.0
+    kept = chains_at(run, values)._replace(law={})
+    assert rescued_groups(run.posterior, kept, steps) == (kept, steps, 0)
 
 
 def test_looking_for_them_is_compiled_once(run):

@@ -24,6 +24,7 @@ from closura.sampling import (
     NoiseGibbs,
     PopulationGibbs,
     SharedBlock,
+    SomeSystems,
     SystemBlocks,
     sweep,
 )
@@ -39,6 +40,7 @@ KERNELS = [
     NoiseGibbs(),
     DifferentialEvolution(SHARED),
     MultiTry(SHARED),
+    SomeSystems(Mala(SystemBlocks(SHARED), "frozen"), (0, 2)),
 ]
 
 

@@ -198,6 +198,8 @@ def odd_steps(log_step: np.ndarray, blocks: Sequence[str], preconditioned: bool)
 
     With a preconditioner all steps are in one unit, and about 1; without, only those of one block can be compared.
     """
+    if not log_step.size:
+        return []
     usual = np.broadcast_to(np.nanmedian(log_step, axis=0), log_step.shape)
     if preconditioned:
         usual = np.full(log_step.shape, np.clip(np.nanmedian(log_step), *np.log(STEP_RANGE)))

@@ -98,7 +98,8 @@ class Verdict:
 class Evidence(NamedTuple):
     """What a verdict is made of, beside the run itself.
 
-    - `convergence`: figures of every scalar; `draws` by name and `log_step` (group, block): do the chains move?
+    - `convergence`: figures of every scalar; `draws` by name and `log_step` (group, block), of which `stepped` are in use: do
+      the chains move?
     - `chi_square`: mean squared standardised residual; `checked`: what posterior predictive checks found.
     - `outside`: share of calls of each law outside its table.
     - `surrogate_error`: how far a surrogate is from the solver.
@@ -116,6 +117,7 @@ class Evidence(NamedTuple):
     scheme: Coarse | None = None
     draws: xr.Dataset | None = None
     log_step: np.ndarray | None = None
+    stepped: np.ndarray | None = None
     undecided: Sequence[Undecided] = ()
 
 
@@ -168,7 +170,9 @@ def _judge_chains(verdict: Verdict, run: Run, found: Evidence) -> None:
         blocks = [*(f"system {name}" for name in run.data.systems), "what all systems share"]
         if run.settings.blocks == "joint":
             blocks = ["the joint block"]
-        verdict.not_converged(*odd_steps(found.log_step, blocks, run.settings.preconditioner is not None))
+        used = np.arange(found.log_step.shape[1]) if found.stepped is None else np.flatnonzero(found.stepped)
+        steps, blocks = found.log_step[:, used], [blocks[i] for i in used]
+        verdict.not_converged(*odd_steps(steps, blocks, run.settings.preconditioner is not None))
     if found.draws is not None:
         verdict.untrusted(*repeated_draws(found.draws, run.groups))
     verdict.not_converged(*disagreements(found.convergence, run.settings))

@@ -7,6 +7,7 @@ sample   everything frozen; these draws are the posterior             (draws x t
 
 import dataclasses
 import time
+from collections.abc import Sequence
 from functools import partial
 
 import equinox as eqx
@@ -210,8 +211,10 @@ class Run(Kept):
                 refine_surrogate(self, draws)
             # Draws of a whole chunk make a smoother preconditioner than one moment of the ensemble.
             self._tune(draws.pooled(self.state.chains))
+            if self.iteration + size == self.plan.learn + self.plan.tune:
+                self.handed_back = self.setup.failing(self.state.tuning)  # whose steps are still adapted
         else:
-            self._hand_back()
+            self.handed_back = self.setup.failing(self.state.tuning)
             self.law_inputs = grid_of(self.visited(), self.sampled)
         return logged
 
@@ -283,26 +286,20 @@ class Run(Kept):
     def _sample_program(self) -> Program:
         return Program(sample, self.setup, self.mesh, (STATE, SAME, SAME, SAME), (STATE, DRAWS, SAME))
 
-    def _hand_back(self) -> None:
-        """Where a kernel that runs in the place of another is no use, the other runs again."""
-        standing = [kernel for kernel in self.setup.sweep if kernel.replaces is not None]
-        if self.settled and any(kernel.fails(self.state.tuning[kernel.name]) for kernel in standing):
-            self.settled = False
-
-    def blank_state(self, iteration: int, learned: int | None, settled: bool) -> State:
+    def blank_state(self, iteration: int, learned: int | None, handed_back: Sequence[int]) -> State:
         """A state of the form that one has at this iteration, for a stored one to be read into."""
         sampling = iteration > (self.plan.learn if learned is None else learned)
-        return blank_cache(dataclasses.replace(self.setup, settled=settled), self.state, sampling)
+        return blank_cache(dataclasses.replace(self.setup, handed_back=tuple(handed_back)), self.state, sampling)
 
     @property
-    def settled(self) -> bool:
-        """Do kernels that replace others do so while sampling?"""
-        return self.setup.settled
+    def handed_back(self) -> list[int]:
+        """Rows of the systems where kernels that run in the place of others fail, so that these run beside them."""
+        return list(self.setup.handed_back)
 
-    @settled.setter
-    def settled(self, settled: bool) -> None:
-        if settled != self.settled:
-            self.setup = dataclasses.replace(self.setup, settled=settled)
+    @handed_back.setter
+    def handed_back(self, systems: list[int]) -> None:
+        if systems != self.handed_back:
+            self.setup = dataclasses.replace(self.setup, handed_back=tuple(systems))
             self._programs["sample"] = self._sample_program()
             self.state, self.stale = self.spread(blank_cache(self.setup, self.state, sampling=True)), True
 
@@ -324,10 +321,11 @@ class Run(Kept):
             return
         posterior = self.posterior
         chains, count = rescued(posterior, self.state.chains, self.settings.seed + self.iteration)
+        tuning = self.state.tuning
         if self.sampled and not count:  # once its chains agree, a group may be left behind as a whole
-            chains, count = rescued_groups(posterior, chains)
+            chains, tuning, count = rescued_groups(posterior, chains, tuning)
         if count:
-            self.state = self.spread(self.state._replace(chains=chains))
+            self.state = self.spread(self.state._replace(chains=chains, tuning=tuning))
             if not self.state.learns:
                 self._refresh()
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jax import lax
-from jaxtyping import Array, ArrayLike, Float, Int, PyTree
+from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
 from ..forward import Likelihood, NoisePrior
 from ..laws import AbstractLaw, SolverLaw, SolverLaws, first_of, prepare
@@ -129,7 +129,9 @@ class Setup(eqx.Module):
     settings: Settings = eqx.field(static=True)
     fixed: dict[str, SolverLaw] = eqx.field(default_factory=dict)  # laws of an earlier run, as solvers call them
     law_axes: int = eqx.field(static=True, default=1)  # own laws are those of a chain, or (2) of a system of a chain
-    settled: bool = eqx.field(static=True, default=True)  # kernels that run in the place of others do so while sampling
+    handed_back: tuple[int, ...] = eqx.field(
+        static=True, default=()
+    )  # systems where kernels that run in the place of others fail
 
     @property
     def learning_kernels(self) -> list[Kernel]:
@@ -138,15 +140,27 @@ class Setup(eqx.Module):
 
     @property
     def independent(self) -> bool:
-        """Do proposals that need not follow where chains are take the place of others while sampling?"""
-        return self.settled and any(kernel.replaces is not None for kernel in self.sweep)
+        """Do proposals that need not follow where chains are take the place of others in all systems while sampling?"""
+        return not self.handed_back and any(kernel.replaces is not None for kernel in self.sweep)
 
     @property
     def sampling_kernels(self) -> list[Kernel]:
         """Those that run in every iteration under frozen laws."""
-        replaced = {kernel.replaces for kernel in self.sweep} if self.settled else set()
-        there = [kernel for kernel in self.sweep if not kernel.leap and (self.settled or kernel.replaces is None)]
-        return [kernel.frozen() for kernel in there if kernel.name not in replaced]
+        replaced, back = {kernel.replaces for kernel in self.sweep}, self.handed_back
+        there = [kernel for kernel in self.sweep if not kernel.leap and (back or kernel.name not in replaced)]
+        return [(k.of_systems(back) if k.name in replaced else k).frozen() for k in there]
+
+    def moved_blocks(self, tuning: Mapping[str, Tuning]) -> Bool[np.ndarray, " block"]:
+        """Which of the blocks that step sizes are of are moved by them while sampling."""
+        running = {kernel.name: kernel for kernel in (*self.sampling_kernels, *self.leaps)}
+        counts = {name: own.log_step.shape[1] for name, own in tuning.items() if hasattr(own, "log_step")}
+        used = [running[n].blocks(count) if n in running else np.zeros(count, bool) for n, count in counts.items()]
+        return np.concatenate([np.zeros(0, bool), *used])
+
+    def failing(self, tuning: Mapping[str, Tuning]) -> list[int]:
+        """Systems where a kernel that runs in the place of another is no use, as its tuning has it, or was before."""
+        found = [kernel.fails(tuning[kernel.name]).tolist() for kernel in self.sweep if kernel.replaces is not None]
+        return sorted(set(self.handed_back).union(*found))
 
     @property
     def needs_gradients(self) -> bool:

@@ -3,11 +3,12 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Int
+from jaxtyping import Array, Int, PyTree
 
 from .._compile import jit_soon
-from ..sampling import Chains, Posterior
+from ..sampling import Chains, Posterior, Tuning
 
+Tuned = dict[str, Tuning]
 LEFT_BEHIND = 10.0  # nats, beyond what chains of one mode differ by
 NEAR = 0.05  # of the spread of the population: how far from its donor a chain goes on, so that no two are the same
 
@@ -31,18 +32,20 @@ def rescued(posterior: Posterior, chains: Chains, seed: int) -> tuple[Chains, in
     return chains._replace(theta=jnp.asarray(np.where(stays, theta, moved), theta.dtype)), count
 
 
-def rescued_groups(posterior: Posterior, chains: Chains) -> tuple[Chains, int]:
+def rescued_groups(posterior: Posterior, chains: Chains, tuning: Tuned) -> tuple[Chains, Tuned, int]:
     """The chains with groups replaced by the best one, and of how many: those whose law and parameters are together so much less
-    probable that they are no second solution. What is left apart is for convergence to tell."""
+    probable that they are no second solution. Step sizes go along, for those of a lost group suit no solution. What is left
+    apart is for convergence to tell."""
     density = np.asarray(jit_soon(_joint)(posterior, chains), float)
     density = np.where(np.isfinite(density), density, -np.inf)
     whole = np.median(density, axis=1)
     laws = sum(law.weights.shape[-1] for law in chains.law.values() if law.weights is not None)
     behind = whole < whole.max() - allowed(int(np.prod(chains.theta.shape[2:])) + laws)
+    if not behind.any():
+        return chains, tuning, 0
     source = np.where(behind, int(np.argmax(whole)), np.arange(len(whole)))
-    return (jax.tree.map(lambda a: jnp.asarray(np.asarray(a)[source]), chains) if behind.any() else chains), int(
-        behind.sum()
-    )
+    copied: PyTree = jax.tree.map(lambda a: jnp.asarray(np.asarray(a)[source]), (chains, tuning))
+    return *copied, int(behind.sum())
 
 
 def _joint(posterior: Posterior, chains: Chains) -> Array:

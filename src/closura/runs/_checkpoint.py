@@ -20,7 +20,7 @@ COUNTERS = (
     "iteration",
     "extended",
     "setbacks",
-    "settled",
+    "handed_back",
     "stale",
     "nonfinite",
     "arrived",
@@ -31,7 +31,7 @@ COUNTERS = (
 )
 PLACE, ASIDE = "checkpoint.npz", ".checkpoint-new.npz"
 Tree = TypeVar("Tree", State, Draws)
-FORMAT = 3  # of what is in it; that of version 0.1 had no number
+FORMAT = 4  # of what is in it; that of version 0.1 had no number
 
 
 def store(run: Run, folder: Path) -> None:
@@ -103,7 +103,7 @@ def whole_history(run: Run) -> dict[str, np.ndarray]:
 
 def _take(run: Run, arrays: dict[str, np.ndarray]) -> None:
     progress = json.loads(str(arrays["progress"]))
-    fresh = _plain(run.blank_state(**{name: progress[name] for name in ("iteration", "learned", "settled")}))
+    fresh = _plain(run.blank_state(**{name: progress[name] for name in ("iteration", "learned", "handed_back")}))
     for name, leaf in _by_name("state", fresh).items():
         stored = arrays[name]
         if (stored.shape, stored.dtype) != (leaf.shape, leaf.dtype):

@@ -87,6 +87,7 @@ def collect(run: Run, truth: Truth | None = None, context: Mapping[str, object] 
         scheme=None if run.diverged or run.phase == "learn" else bad_scheme(run),
         draws=run.draws(),
         log_step=run.log_steps,
+        stepped=run.setup.moved_blocks(run.state.tuning) if run.phase != "learn" else None,
         undecided=what_data_leave_open(run, laws, visited) if run.chunks else (),
     )
     verdict = judge(run, found)

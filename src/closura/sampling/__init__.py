@@ -28,6 +28,7 @@ from ._names import labels_of as labels_of, named_draws as named_draws, scalar_n
 from ._posterior import Posterior as Posterior
 from ._preconditioner import cholesky as cholesky, ensemble_covariance as ensemble_covariance
 from ._resample import Resample as Resample
+from ._some_systems import SomeSystems as SomeSystems
 from ._state import (
     DEPENDS_ON as DEPENDS_ON,
     Cache as Cache,

@@ -24,10 +24,11 @@ Factor = Float[Array, "group block dim direction"]
 
 
 class Blocks(eqx.Module):
-    """A way to cut the chains' state into blocks that are independent given the rest."""
+    """A way to cut the chains' state into blocks that are independent given the rest; `by_system`: a block is a system."""
 
     name: ClassVar[str]
     moves: ClassVar[tuple[str, ...]]
+    by_system: ClassVar[bool] = False
 
     @abc.abstractmethod
     def split(self, chains: Chains) -> Position: ...
@@ -63,6 +64,7 @@ class SystemBlocks(Blocks):
 
     name = "theta"
     moves = ("theta",)
+    by_system = True
 
     def split(self, chains: Chains) -> Position:
         return chains.theta

@@ -16,7 +16,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from ..population import normal
 from ._accept import Randomness, decide
@@ -90,8 +90,8 @@ class Independence(Kernel):
         lately = jnp.mean(info.acceptance, axis=1) - tuning.acceptance
         return tuning._replace(acceptance=tuning.acceptance + MEMORY * jnp.where(rate > 0, lately, 0.0))
 
-    def fails(self, tuning: IndependenceTuning) -> bool:
-        return bool(np.min(np.asarray(tuning.acceptance)) < LEAST_ACCEPTANCE)
+    def fails(self, tuning: IndependenceTuning) -> Int[np.ndarray, " failing"]:
+        return np.flatnonzero(np.min(np.asarray(tuning.acceptance), axis=0) < LEAST_ACCEPTANCE)
 
     def tune(self, tuning: IndependenceTuning, draws: Chains, posterior: Target) -> IndependenceTuning:
         assert isinstance(posterior, Posterior), "information is asked of a likelihood"

@@ -7,7 +7,8 @@ from typing import ClassVar, TypeVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PyTree
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from ._posterior import Target
 from ._state import Chains, GroupKeys, Info, split_keys
@@ -27,7 +28,8 @@ class Kernel(eqx.Module):
     - `leap`: run in turn with other leaps, one before each kept draw, instead of in every iteration.
     - `learning`: run while laws are learned too; a kernel that moves laws is not.
     - `gradients`: needs the gradient of the likelihood in the cache; `scores`: needs predictions there.
-    - `replaces`: the name of the kernel in whose place it runs once draws have settled, and hands back to if it fails.
+    - `replaces`: the name of the kernel in whose place it runs once draws have settled; systems where it fails are handed back
+      to that one, which then runs beside it.
 
     and the methods below; only `step` must be written.
     """
@@ -61,9 +63,18 @@ class Kernel(eqx.Module):
         that of where chains were."""
         return chains
 
-    def fails(self, tuning: Tuning) -> bool:
-        """Is it no use here, as far as warm-up could tell? Asked of kernels that run in the place of others."""
-        return False
+    def fails(self, tuning: Tuning) -> Int[np.ndarray, " failing"]:
+        """Rows of the systems where it is no use, as far as warm-up could tell. Asked of kernels that run in the place of
+        others."""
+        return np.zeros(0, int)
+
+    def of_systems(self: K, systems: tuple[int, ...]) -> "Kernel":
+        """The same kernel for these systems alone; where it cannot be, for all of them."""
+        return self
+
+    def blocks(self, count: int) -> Bool[np.ndarray, " block"]:
+        """Which of so many blocks, of which there are step sizes, it moves."""
+        return np.ones(count, bool)
 
     def frozen(self: K) -> K:
         """The same kernel for draws that are kept: nothing in it depends on where chains stand now."""

@@ -26,6 +26,7 @@ from ._accept import Randomness, by_halves, decide, is_finite, randomness
 from ._blocks import Blocks, log_density
 from ._kernel import Kernel
 from ._posterior import Target
+from ._some_systems import SomeSystems
 from ._state import Cache, Chains, GroupKeys, Info
 
 TARGET_ACCEPTANCE = 0.574
@@ -110,6 +111,9 @@ class Mala(Kernel):
         if self.covariance is None:
             return tuning
         return tuning._replace(factor=jit_soon(_factor_of)(self, draws._replace(cache=Cache(()))))
+
+    def of_systems(self, systems: tuple[int, ...]) -> Kernel:
+        return SomeSystems(self, systems) if self.blocks.by_system else self
 
     def frozen(self) -> "Mala":
         return self if self.covariance is None else dataclasses.replace(self, covariance="frozen")
