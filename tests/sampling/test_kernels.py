@@ -125,6 +125,7 @@ def test_a_list_of_kernels_is_a_setting():
         run.advance()
     assert np.isfinite(run.theta()).all()
     assert np.ptp(run.theta()) > 0
+    assert run.setup.moved_blocks(run.state.tuning).tolist() == [True] * 4  # three systems, and what they share
 
 
 @pytest.mark.parametrize(

@@ -72,7 +72,7 @@ class Kernel(eqx.Module):
         """The same kernel for these systems alone; where it cannot be, for all of them."""
         return self
 
-    def blocks(self, count: int) -> Bool[np.ndarray, " block"]:
+    def moved_blocks(self, count: int) -> Bool[np.ndarray, " block"]:
         """Which of so many blocks, of which there are step sizes, it moves."""
         return np.ones(count, bool)
 

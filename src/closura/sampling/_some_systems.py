@@ -34,7 +34,7 @@ class SomeSystems(Kernel):
 
     def step(self, keys: GroupKeys, chains: Chains, tuning: Tuning, posterior: Target) -> tuple[Chains, Info]:
         assert isinstance(posterior, Posterior), "systems are picked from a likelihood"
-        some = SomeOfPosterior(posterior, chains, self.systems)
+        some = SomeOfPosterior.of(posterior, chains, self.systems)
         before = some.refresh(chains._replace(theta=chains.theta[:, :, self._rows]))
         moved, info = self.kernel.step(keys, before, self._own(tuning), some)
         moved = some.as_cached(moved)
@@ -54,7 +54,7 @@ class SomeSystems(Kernel):
     def frozen(self) -> "SomeSystems":
         return dataclasses.replace(self, kernel=self.kernel.frozen())
 
-    def blocks(self, count: int) -> np.ndarray:
+    def moved_blocks(self, count: int) -> np.ndarray:
         return np.isin(np.arange(count), self.systems)
 
     @property
@@ -69,39 +69,33 @@ class SomeSystems(Kernel):
 
 
 class SomeOfPosterior(eqx.Module):
-    """The posterior of some systems given all else; a `Target` of chains with these systems alone."""
+    """The posterior of some systems given all else; a `Target` of chains with these systems alone.
 
+    - `own` has the likelihood of these systems, and gradients; its prior is not to be asked.
+    - `whole` is the posterior of all systems, `chains` hold them all.
+    """
+
+    temperature: Float[Array, ""] | float
+    population: Population
+    delayed_acceptance: bool = eqx.field(static=True)
+    own: Posterior
     whole: Posterior
-    chains: Chains  # with all systems
+    chains: Chains
     systems: tuple[int, ...] = eqx.field(static=True)
 
-    @property
-    def temperature(self) -> Float[Array, ""] | float:
-        return self.whole.temperature
-
-    @property
-    def population(self) -> Population:
-        return self.whole.population
-
-    @property
-    def delayed_acceptance(self) -> bool:
-        return self.whole.delayed_acceptance
-
-    @property
-    def own(self) -> Posterior:
-        """The posterior with the likelihood of these systems, and with gradients; its prior is not to be asked."""
-        rows = np.array(self.systems)
+    @classmethod
+    def of(cls, whole: Posterior, chains: Chains, systems: tuple[int, ...]) -> "SomeOfPosterior":
         # Every array of a likelihood has the system axis first.
-        seen, exact = jax.tree.map(lambda a: a[rows], (self.whole.likelihood, self.whole.exact))
-        return dataclasses.replace(self.whole, likelihood=seen, exact=exact, gradients=True, scores=False)
+        seen, exact = jax.tree.map(lambda a: a[np.array(systems)], (whole.likelihood, whole.exact))
+        own = dataclasses.replace(whole, likelihood=seen, exact=exact, gradients=True, scores=False)
+        return cls(whole.temperature, whole.population, whole.delayed_acceptance, own, whole, chains, systems)
 
     def refresh(self, chains: Chains) -> Chains:
         return self.own.refresh(chains)
 
     def as_cached(self, chains: Chains) -> Chains:
         """Evaluate what the cache of all systems holds."""
-        kept = {"gradients": self.whole.gradients, "scores": self.whole.scores}
-        return dataclasses.replace(self.own, **kept).refresh(chains)
+        return dataclasses.replace(self.own, gradients=self.whole.gradients, scores=self.whole.scores).refresh(chains)
 
     def loglik(self, chains: Chains) -> Value:
         return self.own.loglik(chains)
