@@ -154,7 +154,9 @@ class Setup(eqx.Module):
         """Which of the blocks that step sizes are of are moved by them while sampling."""
         running = {kernel.name: kernel for kernel in (*self.sampling_kernels, *self.leaps)}
         counts = {name: own.log_step.shape[1] for name, own in tuning.items() if hasattr(own, "log_step")}
-        used = [running[n].moved_blocks(count) if n in running else np.zeros(count, bool) for n, count in counts.items()]
+        used = [
+            running[n].moved_blocks(count) if n in running else np.zeros(count, bool) for n, count in counts.items()
+        ]
         return np.concatenate([np.zeros(0, bool), *used])
 
     def failing(self, tuning: Mapping[str, Tuning]) -> list[int]:

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Float, Int, PyTree
 
 from .._compile import jit_soon
 from ..laws import prepare
@@ -60,7 +60,7 @@ def coordinates(laws: PyTree) -> dict[str, Array]:
 Curves = tuple[Float[np.ndarray, "group parameter"], Float[np.ndarray, "group system parameter"]]  # power, at
 STRETCHED = 0.1  # precision of the log of a spread
 PICKED = 4  # chains of a group at which sensitivities are taken
-TINY = 1e-12
+AT_ONCE = 10_000_000  # products of sensitivities: of many systems, some are worked through after the others
 LIMIT = 1e15  # squares of what is larger overflow
 
 
@@ -96,23 +96,71 @@ def on_curve(
 
 def _information(posterior: Posterior, chains: Chains, place: Array, unit: Array) -> Information:
     """`place` is where theta stands in its units, `unit` is d theta over them: (group, chain, system, parameter)."""
+    groups, count, systems, parameters = chains.theta.shape
+    directions = parameters + sum(w.shape[-1] for w in coordinates(chains.law or {}).values())
+    size = _some(systems, AT_ONCE // (groups * count * directions**2))
+    rows, whole = jnp.arange(systems), systems - systems % size
+
+    def some(rows: Array) -> tuple[BySystem, Added]:
+        return _of_systems(posterior, chains, (place, unit), rows)
+
+    by_system, added = lax.map(some, rows[:whole].reshape(-1, size))
+    by_system = jax.tree.map(lambda a: jnp.moveaxis(a, 0, 1).reshape(groups, whole, *a.shape[3:]), by_system)
+    added = jax.tree.map(lambda a: jnp.sum(a, axis=0), added)
+    if whole < systems:
+        rest, more = some(rows[whole:])
+        by_system = jax.tree.map(lambda a, b: jnp.concatenate([a, b], axis=1), by_system, rest)
+        added = jax.tree.map(jnp.add, added, more)
+    theta, cross, pull, sensitivity = by_system
+    score = jnp.sum(added.score, axis=1)
+    away = count * added.score - score[:, None]
+    apart = jnp.einsum("gci,gcj->gij", away, away) / max(1, count - 1)
+    by_theta, by_law = jnp.split(sensitivity, [parameters], axis=-1)
+    return Information(theta, cross, added.law, score, apart, pull, by_theta, by_law)
+
+
+def _some(systems: int, most: int) -> int:
+    """How many systems are worked through at once: a divisor, where there is one that is not small, so that none are left."""
+    most = min(systems, max(1, most))
+    return next((size for size in range(most, most // 3, -1) if systems % size == 0), most)
+
+
+class BySystem(NamedTuple):
+    """What `Information` says of each system; of `sensitivity` the directions of theta come first."""
+
+    theta: Float[Array, "group system parameter parameter"]
+    cross: Float[Array, "group system parameter coordinate"]
+    pull: Float[Array, "group system parameter"]
+    sensitivity: Float[Array, "group system observation direction"]
+
+
+class Added(NamedTuple):
+    """What is added up over systems; the score of each chain as its part of the average."""
+
+    law: Float[Array, "group coordinate coordinate"]
+    score: Float[Array, "group chain coordinate"]
+
+
+def _of_systems(
+    posterior: Posterior, chains: Chains, units: tuple[Array, Array], rows: Int[Array, " row"]
+) -> tuple[BySystem, Added]:
+    """Of some of the systems, averaged over those chains whose solve is finite."""
+    # Every array of a likelihood has the system axis first.
+    here = dataclasses.replace(posterior, likelihood=jax.tree.map(lambda a: a[rows], posterior.likelihood))
     lead = chains.theta.shape[:2]
 
     def one_chain(part: tuple[PyTree, ...]) -> tuple[Array, ...]:
-        return _of_chain(posterior, *part)
+        return _of_chain(here, *part)
 
-    parts = (chains.theta, chains.law, chains.log_sigma, place, unit)
-    flat = jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), parts)
-    every = lax.map(one_chain, flat)
+    place, unit = (a[:, :, rows] for a in units)
+    told: PyTree = (chains.theta[:, :, rows], chains.law, chains.log_sigma, place, unit)
+    every = lax.map(one_chain, jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), told))
     theta, cross, law, score, pull, sensitivity, sound = (a.reshape(*lead, *a.shape[1:]) for a in every)
     weight = 1 / jnp.maximum(jnp.sum(sound, axis=1), 1.0)  # (group, system)
     by_system = (jnp.einsum("gcs...,gs->gs...", part, weight) for part in (theta, cross, pull, sensitivity))
-    of_law, of_score = (jnp.einsum("gcs...,gs->g...", part, weight) for part in (law, score))
-    of_theta, of_both, pull, sensitivity = by_system
-    by_theta, by_law = jnp.split(sensitivity, [theta.shape[-1]], axis=-1)
-    away = jnp.einsum("gcsr,gs->gcr", score, weight * score.shape[1]) - of_score[:, None]
-    apart = jnp.einsum("gci,gcj->gij", away, away) / max(1, score.shape[1] - 1)
-    return Information(of_theta, of_both, of_law, of_score, apart, pull, by_theta, by_law)
+    return BySystem(*by_system), Added(
+        jnp.einsum("gcsij,gs->gij", law, weight), jnp.einsum("gcsr,gs->gcr", score, weight)
+    )
 
 
 def _of_chain(
