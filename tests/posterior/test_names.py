@@ -126,12 +126,16 @@ def test_verdict_and_summary_name_the_scalar_that_is_off(run, moved, name, rows)
     check = run.convergence()
     said = judge(run, Evidence(check, 1.0, {})).problems
     assert f"worst for {name}: chains disagree" in said[0]
-    summary = summarise(posterior_tree(run, xr.Dataset(), {}, []), run.problem.parameters, check, contracted(check))
+    summary = summarise(tree_of(run), run.problem.parameters, check, contracted(check))
     off = summary[summary["rhat"] > 0.5 * (1 + check.rhat_max)]
     assert set(zip(off["system"], off["parameter"])) >= rows
     assert check.rhat_max > 1.5
     if moved[0] != "bond":  # which moves other correlations too
         assert set(zip(off["system"], off["parameter"])) == rows
+
+
+def tree_of(run):
+    return posterior_tree(run, np.asarray(run.problem.parameters.to_physical(run.theta())), xr.Dataset(), {}, [])
 
 
 def test_every_scalar_is_there_once(run):
@@ -149,7 +153,7 @@ def test_every_scalar_is_there_once(run):
 def test_names_hold_the_numbers_of_the_posterior(run):
     """The same draws under the names of `posterior.nc`."""
     run = Drawn(run).install()
-    draws, tree = run.draws(), posterior_tree(run, xr.Dataset(), {}, [])
+    draws, tree = run.draws(), tree_of(run)
     posterior = tree["posterior"].to_dataset()
     theta = draws["theta"].sel(system="pump-3")
     np.testing.assert_allclose(np.exp(theta.sel(parameter="k")), posterior["k"].sel(system="pump-3"), rtol=1e-5)
@@ -178,7 +182,7 @@ def test_what_a_run_does_not_have_has_no_name():
     run = same.install()
     check = run.convergence()
     assert check.worst("rhat").name == "w, which all systems share"
-    summary = summarise(posterior_tree(run, xr.Dataset(), {}, []), run.problem.parameters, check, contracted(check))
+    summary = summarise(tree_of(run), run.problem.parameters, check, contracted(check))
     assert set(summary.loc[summary["rhat"] > 1.5, "parameter"]) == {"w"}
     assert not check.enough
 

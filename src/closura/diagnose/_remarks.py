@@ -10,7 +10,7 @@ import xarray as xr
 from ..data import Observations
 from ..forward import Noise
 from ..learning import Settings
-from ..sampling import ESS_LEAST, RHAT_LIMIT, Convergence, labels_of
+from ..sampling import ESS_LEAST, Convergence, labels_of
 
 NAMED = 5
 SYSTEMATIC = ("autocorrelation", "pattern")
@@ -148,12 +148,12 @@ def disagreements(check: Convergence, settings: Settings) -> list[str]:
             "--draws; if proposals are rejected throughout, see below."
         ]
     said = []
-    if not worst.value < RHAT_LIMIT:
+    if not worst.value < check.limit:
         size = f"{worst.value:.3f}" if worst.value < 100 else "above 100"
         nearly = worst.value < NEARLY_AGREE
         cure = f"Sample longer: --draws {4 * settings.draws} (now {settings.draws})" if nearly else "Raise --iterations"
         said.append(
-            f"R-hat is {size} (should be below {RHAT_LIMIT}), worst for {worst.name}: chains disagree. {cure}; if two solutions fit "
+            f"R-hat is {size} (should be below {check.limit:.4g}), worst for {worst.name}: chains disagree. {cure}; if two solutions fit "
             "that system equally well, sharpen its prior."
         )
     if not least.value > ESS_LEAST:

@@ -1,5 +1,7 @@
 """What a run knows while it goes on: its laws, its draws by name, whether they suffice, and where solutions go."""
 
+from collections.abc import Sequence
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -96,23 +98,32 @@ class Kept:
     def kept(self) -> Draws:
         """Kept draws of everything, (chain, draw, ...); before sampling, where the chains stand, as one draw."""
         if self.chunks:
-            return jax.tree.map(lambda *a: _by_chain(np.concatenate(a)), *self.chunks)
+            return jax.tree.map(lambda *a: _by_chain(_joined(a)), *self.chunks)
         return jax.tree.map(lambda a: _by_chain(np.asarray(a)[None]), Draws.of(self.state.chains))
 
     def keep(self, draws: Draws, first: int) -> None:
         """Keep every so-many-th of these draws, of which `first` came before."""
-        every = stride(self.extended)
-        kept = jax.tree.map(lambda a: a[-first % every :: every], draws)
+        every = stride(self.extended, self.plan.most)
+        kept = jax.tree.map(lambda a: np.ascontiguousarray(a[-first % every :: every]), draws)  # no view of all of them
         if len(kept.theta):
             self.chunks.append(kept)
 
     def extend(self) -> None:
         """Sample longer; draws that are there are thinned as those to come will be."""
-        before, self.extended = stride(self.extended), self.extended + 1
-        every = stride(self.extended) // before
+        before, self.extended = stride(self.extended, self.plan.most), self.extended + 1
+        every = stride(self.extended, self.plan.most) // before
         if every > 1:
-            self.chunks = [jax.tree.map(lambda *a: np.concatenate(a)[::every], *self.chunks)]
+            self.chunks = [jax.tree.map(lambda *a: np.ascontiguousarray(_joined(a)[::every]), *self.chunks)]
             self._read = {name: [np.concatenate(read, axis=1)[:, ::every]] for name, read in self._read.items()}
+
+    def join_chunks(self) -> None:
+        """Hold all kept draws in one piece, so that they are not copied whenever they are asked for."""
+        for name, inputs in self.law_inputs.items() if self.chunks else ():
+            self._at_inputs(name, np.array(inputs))  # while chunks are what they were, one program reads them
+        self._read = {name: [np.concatenate(read, axis=1)] for name, read in self._read.items()}
+        count, found = self._sufficient
+        self._sufficient = (1, found) if count == len(self.chunks) else (0, None)
+        self.chunks = [jax.tree.map(lambda *a: _joined(a), *self.chunks)] if self.chunks else []
 
     @property
     def log_steps(self) -> np.ndarray:
@@ -201,6 +212,10 @@ class Kept:
         laws = self.views
         outside = {name: laws[name].outside(jnp.asarray(x, float)) for name, x in self.visited().items() if len(x)}
         return {name: float(np.mean(np.asarray(calls))) for name, calls in outside.items() if calls is not None}
+
+
+def _joined(parts: Sequence[np.ndarray]) -> np.ndarray:
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 def _by_chain(draws: np.ndarray) -> np.ndarray:

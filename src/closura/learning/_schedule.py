@@ -13,7 +13,8 @@ from ._setup import Schedule
 FIRST_TEMPERATURE = 1e-3
 STORED_NUMBERS = 60_000_000
 LONGER = 2  # an extension is as long as all of sampling before it, over this
-MOST_KEPT = 6  # times the draws of a run that is not extended; of a longer one every other is let go
+MOST_KEPT = 6.0  # times the draws of a run that is not extended; of a longer one every other is let go ...
+MOST_STORED = 1.5 * STORED_NUMBERS  # ... and earlier, if that is more than this
 
 
 class Plan(NamedTuple):
@@ -25,6 +26,7 @@ class Plan(NamedTuple):
     thin: int
     tune: int
     sample: int
+    most: float = MOST_KEPT  # draws that are kept of a run however long, times those of one that is not extended
 
     @property
     def sample_chunk(self) -> int:
@@ -44,7 +46,9 @@ def make_plan(settings: Settings, numbers: int, newton: bool = False) -> Plan:
     keep = -(-draws // sample_chunks)
     # At least two: the last one finds step sizes for the preconditioner that the others found.
     tune_chunks = max(2, -(-settings.tune // (keep * thin))) if settings.tune else 0
-    return Plan(learn_chunk, chunks * learn_chunk, keep, thin, tune_chunks * keep * thin, sample_chunks * keep * thin)
+    kept = sample_chunks * keep
+    most = min(MOST_KEPT, max(1.5, MOST_STORED / (kept * numbers)))
+    return Plan(learn_chunk, chunks * learn_chunk, keep, thin, tune_chunks * keep * thin, kept * thin, most)
 
 
 def passes(extended: int) -> int:
@@ -56,9 +60,9 @@ def passes(extended: int) -> int:
     return total
 
 
-def stride(extended: int) -> int:
-    """Every so-many-th draw is kept of a run with so many extensions."""
-    return 1 << max(0, math.ceil(math.log2(passes(extended) / MOST_KEPT)))
+def stride(extended: int, most: float = MOST_KEPT) -> int:
+    """Every so-many-th draw is kept of a run with so many extensions, of which `most` times those of one without any."""
+    return 1 << max(0, math.ceil(math.log2(passes(extended) / most)))
 
 
 def temperatures(settings: Settings, now: np.ndarray) -> np.ndarray:

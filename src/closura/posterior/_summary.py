@@ -23,10 +23,15 @@ ABOUT = {
 }
 POPULATION = "population"
 FIGURES = ("rhat", "ess_bulk", "ess_tail", "contraction")
+AT_ONCE = 4_000_000  # numbers that are described at a time, in double precision
 
 
 def posterior_tree(
-    run: Run, replicated: xr.Dataset, laws: Mapping[str, FittedLaw], shown: Sequence[ClosureView]
+    run: Run,
+    physical: np.ndarray,
+    replicated: xr.Dataset,
+    laws: Mapping[str, FittedLaw],
+    shown: Sequence[ClosureView],
 ) -> xr.DataTree:
     """Draws on the physical and the unconstrained scale, the group of each chain, the data, data replicated from the draws, and
     sampled laws on the grids on which they are shown."""
@@ -38,7 +43,6 @@ def posterior_tree(
         "parameter": list(parameters.names),
     }
     values, labels = _population(run)
-    physical = np.asarray(parameters.to_physical(theta))
     own: dict[str, Variable] = {name: ((*DRAWS, "system"), physical[..., i]) for i, name in enumerate(parameters.names)}
     unconstrained: dict[str, Variable] = {"theta": ((*DRAWS, "system", "parameter"), theta)}
     unconstrained |= law_unknowns(laws, *theta.shape[:2])
@@ -114,11 +118,13 @@ def summarise(tree: xr.DataTree, parameters: Parameters, check: Convergence, con
     systems, tables = posterior["system"].values, []
 
     def add(called: Sequence[str], draws: np.ndarray, found: xr.DataArray) -> None:
-        tables.append(_rows(POPULATION, POPULATION, called, draws, found.values))
+        columns = described(draws.reshape(-1, len(called)))
+        tables.append(_rows(POPULATION, POPULATION, called, columns, found.values))
 
-    theta = np.stack([posterior[name].values for name in names], axis=-1)
+    each = [described(posterior[name].values.reshape(-1, len(systems))) for name in names]
+    columns = {column: np.stack([one[column] for one in each], axis=-1).ravel() for column in each[0]}
     found = _of_all(figures, "theta", names).sel(system=systems)
-    own = _rows("system", np.repeat(systems, len(names)), names * len(systems), theta, found.values)
+    own = _rows("system", np.repeat(systems, len(names)), names * len(systems), columns, found.values)
     if "mu" in posterior:
         add(names, np.asarray(parameters.to_physical(posterior["mu"].values)), _of_all(figures, "mu", names))
         spread = np.sqrt(posterior["tau"].sel(parameter=varying).values)
@@ -183,14 +189,21 @@ def _of_all(figures: xr.Dataset, name: str, parameters: Sequence[str]) -> xr.Dat
     return found
 
 
-def _rows(level: str, system: object, names: Sequence[str], draws: np.ndarray, figures: np.ndarray) -> pd.DataFrame:
-    """A row a number, of draws (chain, draw, ...) and figures (figure, ...)."""
-    columns = described(draws.reshape(-1, len(names)).astype(float))
+def _rows(
+    level: str, system: object, names: Sequence[str], columns: Mapping[str, np.ndarray], figures: np.ndarray
+) -> pd.DataFrame:
+    """A row a number, of what describes their draws and of figures (figure, ...)."""
     diagnostics = dict(zip(FIGURES, figures.reshape(len(FIGURES), -1)))
     return pd.DataFrame({"level": level, "system": system, "parameter": list(names), **columns, **diagnostics})
 
 
 def described(draws: np.ndarray) -> dict[str, np.ndarray]:
     """Mean, standard deviation and ends of the central 95 % of draws (draw, ...)."""
+    flat, size = draws.reshape(len(draws), -1), max(1, AT_ONCE // len(draws))
+    parts = [_described(flat[:, i : i + size].astype(float)) for i in range(0, max(1, flat.shape[1]), size)]
+    return {name: np.concatenate([part[name] for part in parts]).reshape(draws.shape[1:]) for name in parts[0]}
+
+
+def _described(draws: np.ndarray) -> dict[str, np.ndarray]:
     low, high = np.quantile(draws, [0.025, 0.975], axis=0)
     return {"mean": draws.mean(axis=0), "sd": draws.std(axis=0), "2.5%": low, "97.5%": high}

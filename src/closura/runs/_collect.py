@@ -71,6 +71,8 @@ def check_names(problem: Equation) -> None:
 def collect(run: Run, truth: Truth | None = None, context: Mapping[str, object] | None = None) -> Result:
     """`context` are settings the run does not know: where data came from, seeds of synthetic data."""
     context, problem, data, visited = dict(context or {}), run.problem, run.data, run.visited()
+    run.join_chunks()
+    physical = np.asarray(problem.parameters.to_physical(run.theta()))
     paths, replicas, noise = trajectories(run, truth), replicate(run), run.setup.exact.noise
     checks = check_table(replicas.residual, replicas.inside, data)
     surrogate = spot_check(run, paths, truth)
@@ -100,9 +102,9 @@ def collect(run: Run, truth: Truth | None = None, context: Mapping[str, object] 
     narrowed = {law.name: law_contraction(law, typical_inputs(visited[law.name])) for law in known}
     scored["law_contraction"] = {name: float(np.median(values)) for name, values in narrowed.items()}
     shown = [closure_view(law, visited[law.name], truth) for law in laws.values()]
-    tree = posterior_tree(run, replicas.dataset(), laws, shown)
+    tree = posterior_tree(run, physical, replicas.dataset(), laws, shown)
     table = summarise(tree, problem.parameters, found.convergence, contraction(run))
-    drawn = _view_parts(run, truth, paths) | {
+    drawn = _view_parts(run, physical, truth, paths) | {
         "summary": table,
         "truth_summary": true_values(table, problem.parameters, truth),
         "closures": shown,
@@ -204,7 +206,7 @@ def _peak_memory() -> float | None:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
 
 
-def _view_parts(run: Run, truth: Truth | None, paths: Trajectories) -> dict[str, Any]:
+def _view_parts(run: Run, physical: np.ndarray, truth: Truth | None, paths: Trajectories) -> dict[str, Any]:
     """What figures and report show of a run, as plain arrays."""
     theta, phi, problem, noise = run.theta(), run.phi(), run.problem, run.setup.exact.noise
     low, high = np.quantile(paths.fit, [0.025, 0.975], axis=0)
@@ -215,7 +217,7 @@ def _view_parts(run: Run, truth: Truth | None, paths: Trajectories) -> dict[str,
         "labels": problem.parameters.labels,
         "systems": run.data.systems,
         "theta": theta,
-        "physical": np.asarray(problem.parameters.to_physical(theta)),
+        "physical": physical,
         "groups": run.groups,
         "mu": phi.mu if phi else None,
         "tau": np.exp(phi.log_tau) if phi else None,
