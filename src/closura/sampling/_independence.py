@@ -96,8 +96,7 @@ class Independence(Kernel):
     def tune(self, tuning: IndependenceTuning, draws: Chains, posterior: Target) -> IndependenceTuning:
         assert isinstance(posterior, Posterior), "information is asked of a likelihood"
         top, own = np.asarray(self._top(draws), float), self._own(draws.theta.shape[-1])
-        curves = self._curves(draws, posterior)
-        told, parts = information(posterior, draws, curves), []
+        (told, curves), parts = self._along_curves(draws, posterior), []
         for group, (power, at) in enumerate(zip(*curves)):
             part, center = told.of(group), top[group].mean(axis=0)
             bound = self._bound(part)
@@ -112,21 +111,22 @@ class Independence(Kernel):
         held = np.setdiff1d(np.arange(told.theta.shape[-1]), own)
         return np.concatenate([told.theta[:, own][:, :, held], told.cross[:, own]], axis=2)
 
-    def _curves(self, draws: Chains, posterior: Posterior) -> Curves:
-        """The power of every parameter of each group, and about which place: draws are nearest to these curves."""
+    def _along_curves(self, draws: Chains, posterior: Posterior) -> tuple[Information, Curves]:
+        """Information along the curves that draws of theta lie nearest to, and these."""
         theta, top = np.asarray(draws.theta, float), np.asarray(self._top(draws), float)
         parameters = theta.shape[-1]
         power, at = np.zeros((len(theta), parameters)), theta.mean(axis=1)
-        if not (top.shape[-1] and any(self.logs)):
-            return power, at
-        told, own, logs = information(posterior, draws), self._own(parameters), np.array(self.logs)
+        told, own = information(posterior, draws), self._own(parameters)
+        logs = np.array(self.logs or (False,) * parameters)
+        if not (top.shape[-1] and any(logs[own])):
+            return told, (power, at)
         for group, prior in enumerate(precisions(posterior.population, draws)):
             part = told.of(group)
             follows = np.linalg.solve(part.theta[:, own][:, :, own] + prior.theta, self._bound(part))
             straight = -np.einsum("sot,dt->dso", follows, top[group] - top[group].mean(axis=0))
             found, places = curved(theta[group][..., own], straight, tuple(logs[own]))
             power[group, own], at[group][:, own] = found, np.where(found == 0, at[group][:, own], places)
-        return power, at
+        return information(posterior, draws, (power, at)) if power.any() else told, (power, at)
 
     def _conditional(self, chains: Chains, tuning: IndependenceTuning, posterior: Target) -> tuple[Array, Array]:
         """The Cholesky factor of the precision of every system, and its mean."""

@@ -237,8 +237,8 @@ class LawMove(Kernel):
     def tune(self, tuning: LawTuning, draws: Chains, posterior: Target) -> LawTuning:
         """Take the constants from the Gauss-Newton information at some draws; sizes, and which curves are followed, from all."""
         assert isinstance(posterior, Posterior), "information is asked of a likelihood"
-        prior, curves = precisions(posterior.population, draws), self._curves(draws, posterior)
-        told = information(posterior, draws, curves)
+        prior = precisions(posterior.population, draws)
+        told, curves = self._along_curves(draws, posterior, prior)
         _, moved = self._coordinates(draws)
         parts = []
         for group in range(len(prior)):
@@ -270,17 +270,16 @@ class LawMove(Kernel):
         rest = [posterior.ranges[name].precision(jnp.asarray(size, float)) for name, size in sizes.items()]
         return eliminate(told, prior, moved, np.asarray(np.concatenate(rest), float), stretched=True)
 
-    def _curves(self, draws: Chains, posterior: Posterior) -> Curves:
-        """The power of every parameter of every group, and the places that go with it."""
-        told, prior = information(posterior, draws), precisions(posterior.population, draws)
-        found = []
-        for group in range(len(prior)):
+    def _along_curves(self, draws: Chains, posterior: Posterior, prior: list[Precisions]) -> tuple[Information, Curves]:
+        """Information along the curves that draws of theta lie nearest to, and these."""
+        told, found = information(posterior, draws), []
+        for group, precision in enumerate(prior):
             a = np.asarray(draws.law[self.law].weights[group], float)
-            left = self._left(told.of(group), prior[group], draws, posterior, group)
+            left = self._left(told.of(group), precision, draws, posterior, group)
             straight = np.einsum("spr,dr->dsp", left.theta, a - a[picked(len(a))].mean(axis=0))
             found.append(curved(np.asarray(draws.theta[group], float), straight, self.logs))
         power, at = (np.stack(part) for part in zip(*found))
-        return power, at
+        return information(posterior, draws, (power, at)) if power.any() else told, (power, at)
 
     def dispersed(self, keys: GroupKeys, chains: Chains, tuning: LawTuning, posterior: Target) -> Chains:
         """Every chain with a law of its own from the Gauss-Newton posterior, somewhat narrowed; all else follows. The cache is
