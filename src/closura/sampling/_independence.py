@@ -124,7 +124,7 @@ class Independence(Kernel):
             part = told.of(group)
             follows = np.linalg.solve(part.theta[:, own][:, :, own] + prior.theta, self._bound(part))
             straight = -np.einsum("sot,dt->dso", follows, top[group] - top[group].mean(axis=0))
-            found, places = curved(theta[group][..., own], straight, tuple(logs[own]))
+            found, places = curved(theta[group][..., own], straight, tuple(logs[own].tolist()))
             power[group, own], at[group][:, own] = found, np.where(found == 0, at[group][:, own], places)
         return information(posterior, draws, (power, at)) if power.any() else told, (power, at)
 
