@@ -154,6 +154,19 @@ def test_proposals_without_a_solution():
     assert verdict(make_run(nonfinite=0.019 * evaluated)).lines == [LEARNED]
 
 
+@pytest.mark.parametrize(("share", "word"), [(0.019, "converged"), (0.05, "converged"), (0.3, "untrusted")])
+def test_laws_without_a_solution(share, word):
+    """One law in twenty is proposed for all systems at once: among proposals of them all that hardly counts."""
+    kept = {"phase": np.full(50, "sample"), "unsolved_laws": np.where(np.arange(50) % 2, share, np.nan)}
+    given = verdict(make_run(laws=SAMPLED, history=[learned(np.full(200, -10.0)), kept]))
+    assert given.word == word
+    said = (
+        f"Under {share:.1%} of the laws that were proposed some system had no finite solution, and they were rejected"
+    )
+    assert any(line.startswith(said) for line in given.lines) == (share > 0.02)
+    assert all("dissipative=True" in line for line in given.lines if line.startswith(said))
+
+
 @pytest.mark.parametrize("figure", [np.nan, 5.0])
 def test_hardly_any_proposal_with_a_solution(figure):
     """Whatever else is wrong has this cause, and advice on anything else would mislead."""

@@ -46,6 +46,10 @@ def test_chains_share_a_law_while_it_is_learned_and_then_have_their_own():
     assert np.all(np.isfinite(kept.weights))
     assert np.std(kept.weights, axis=(0, 1)).min() > 0
     assert np.all(np.isfinite(run.theta()))
+    unsolved = np.concatenate([entry["unsolved_laws"] for entry in run.history])
+    sampling = np.concatenate([entry["phase"] for entry in run.history]) != "learn"
+    assert np.isnan(unsolved[~sampling]).all()  # laws are not proposed yet
+    assert np.all((unsolved[sampling] >= 0) & (unsolved[sampling] <= 1))
 
 
 @pytest.mark.nightly

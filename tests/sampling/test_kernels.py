@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
@@ -110,7 +111,26 @@ def test_a_sweep_is_a_list():
     _, tuning, info = sweep(kernels, jr.split(jr.key(0), 1), chains, {"a": 1, "b": 2}, ByHand(None))
     assert said == ["b", "a"]
     assert tuning == {"a": 1, "b": 2}
-    assert info.acceptance.shape == (1, 4, 0)
+    assert info.acceptance.shape == info.laws.acceptance.shape == (1, 4, 0)
+
+
+def test_moves_of_laws_are_told_apart():
+    """Of three blocks of theta and one law, the law's alone."""
+
+    class Tells(Kernel):
+        name: str  # type: ignore[misc]
+        moves: tuple = eqx.field(static=True)  # type: ignore[misc]
+        blocks: int = eqx.field(static=True)
+
+        def step(self, keys, chains, tuning, posterior):
+            told = jnp.full((1, 4, self.blocks), 1.0 / self.blocks)
+            return chains, sampling.Info(told, told > 0.5, told)
+
+    kernels = [Tells("theta", ("theta",), 3), Tells("law f", ("law", "theta"), 1)]
+    tuning = {"theta": (), "law f": ()}
+    _, _, info = sweep(kernels, jr.split(jr.key(0), 1), sampling.Chains(jnp.zeros((1, 4, 1, 1))), tuning, ByHand(None))
+    assert info.finite.tolist() == [[[False, False, False, True]] * 4]
+    assert info.laws.finite.tolist() == [[[True]] * 4]
 
 
 def test_a_list_of_kernels_is_a_setting():

@@ -22,6 +22,7 @@ READING_LIMIT = 0.2
 # With so many failed proposals every other complaint has this one cause.
 HOPELESS = 0.95
 MAKE_SOLVABLE = "narrow the priors, lower dt, or choose a stiff integrator"
+KNOW_MORE = f"state what is known of the law (dissipative=True, increasing=True, ...), {MAKE_SOLVABLE}"
 # Iterations at full temperature near the end of learning that tell whether it had settled.
 LEARNING_LEAST = 20
 # Of proposals that had no solution: said, and (while draws are kept) too many to trust what is left.
@@ -201,8 +202,7 @@ def _judge_discretisation(verdict: Verdict, run: Run, found: Evidence) -> None:
 def _judge_failures(verdict: Verdict, run: Run, failed: float) -> None:
     """The share of proposals without a solution, `failed` of all: what is kept lies where the solver works, and ends there."""
     rejected = "of the proposals gave no finite solution and were rejected"
-    kept = [entry["nonfinite"] for entry in run.history if entry["phase"][0] == "sample" and "nonfinite" in entry]
-    lately = float(np.concatenate(kept).mean()) if kept else 0.0
+    lately = _while_kept(run, "nonfinite")
     if failed > HOPELESS:
         verdict.untrusted(f"{failed:.1%} {rejected}, so that the chains hardly moved: {MAKE_SOLVABLE}.")
     elif lately > FAILED_LIMIT:
@@ -211,6 +211,21 @@ def _judge_failures(verdict: Verdict, run: Run, failed: float) -> None:
         )
     elif failed > FAILED_SAID:
         verdict.remarks.append(f"{failed:.1%} {rejected}: {MAKE_SOLVABLE}.")
+    # A law is proposed for all systems at once: among proposals of them all it hardly counts.
+    unsolved = _while_kept(run, "unsolved_laws")
+    said = f"Under {unsolved:.1%} of the laws that were proposed some system had no finite solution, and they were rejected"
+    if unsolved > FAILED_LIMIT:
+        verdict.untrusted(f"{said}: the posterior of the law ends where the solver fails; {KNOW_MORE}.")
+    elif unsolved > FAILED_SAID:
+        verdict.remarks.append(f"{said}: {KNOW_MORE}.")
+
+
+def _while_kept(run: Run, name: str) -> float:
+    """The mean of what was logged while draws were kept; zero where there is none."""
+    kept = [entry[name] for entry in run.history if entry["phase"][0] == "sample" and name in entry]
+    told = np.concatenate([np.zeros(0), *kept])
+    told = told[~np.isnan(told)]
+    return float(told.mean()) if told.size else 0.0
 
 
 def _judge_surrogate(verdict: Verdict, settings: Settings, off: SurrogateError) -> None:

@@ -117,4 +117,4 @@ def _gibbs_kernels(run: "Run") -> list[Kernel]:
 def _log_of(decrement: np.ndarray, length: np.ndarray) -> Log:
     """What a round tells: how far it was from its mode, and how long its steps were."""
     none, zero = jnp.full(1, jnp.nan), jnp.zeros(1)
-    return Log(none, jnp.full(1, -decrement.mean()), jnp.full(1, length.mean()), none, zero, none, none)
+    return Log(none, jnp.full(1, -decrement.mean()), jnp.full(1, length.mean()), none, zero, none, none, none)

@@ -14,7 +14,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 from ..forward import Likelihood, NoisePrior
 from ..laws import AbstractLaw, SolverLaw, SolverLaws, first_of, prepare
 from ..population import Population
-from ..sampling import Chains, GroupKeys, Info, Kernel, Posterior, Tuning, split_keys
+from ..sampling import Chains, GroupKeys, Kernel, Posterior, Told, Tuning, split_keys
 from ._settings import Settings
 
 AXIS = "devices"
@@ -79,7 +79,8 @@ class Schedule(NamedTuple):
 
 
 class Log(NamedTuple):
-    """What an iteration tells; averages over chains and systems."""
+    """What an iteration tells; averages over chains and systems. `unsolved_laws` is the share of proposed laws under which some
+    system had no finite solution, NaN where none was proposed."""
 
     loglik: Float[Array, " iteration"]
     log_joint: Float[Array, " iteration"]
@@ -88,6 +89,7 @@ class Log(NamedTuple):
     nonfinite: Float[Array, " iteration"]
     surrogate_loss: Float[Array, " iteration"]
     second_stage: Float[Array, " iteration"]
+    unsolved_laws: Float[Array, " iteration"]
 
 
 class Draws(NamedTuple):
@@ -265,7 +267,7 @@ def leap_in_turn(setup: Setup, state: State, posterior: Posterior, which: Array)
     return state._replace(keys=keys, chains=lax.switch(1 + which, choices, state.chains))
 
 
-def log_of(posterior: Posterior, state: State, info: Info, loss: Array | float = jnp.nan) -> Log:
+def log_of(posterior: Posterior, state: State, info: Told, loss: Array | float = jnp.nan) -> Log:
     """Averages; the log densities over chains where they are finite."""
     each = posterior.loglik(state.chains)
     joint = posterior.log_joint(state.chains, each)
@@ -278,6 +280,7 @@ def log_of(posterior: Posterior, state: State, info: Info, loss: Array | float =
         jnp.mean(1.0 - info.finite),
         jnp.asarray(loss, float),
         jnp.nanmean(info.second),
+        jnp.mean(1.0 - info.laws.finite, where=~jnp.isnan(info.laws.acceptance)),
     )
 
 

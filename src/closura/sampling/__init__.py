@@ -35,6 +35,7 @@ from ._state import (
     Chains as Chains,
     GroupKeys as GroupKeys,
     Info as Info,
+    Told as Told,
     choose_fields as choose_fields,
     per_group as per_group,
     split_keys as split_keys,

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from ._posterior import Target
-from ._state import Chains, GroupKeys, Info, split_keys
+from ._state import Chains, GroupKeys, Info, Told, split_keys
 
 K = TypeVar("K", bound="Kernel")
 Tuning = PyTree  # what a kernel adapts while it warms up; every array has the group axis first
@@ -88,16 +88,22 @@ def sweep(
     tuning: Mapping[str, Tuning],
     posterior: Target,
     rate: Float[Array, ""] | float = 0.0,
-) -> tuple[Chains, dict[str, Tuning], Info]:
+) -> tuple[Chains, dict[str, Tuning], Told]:
     """Run every kernel once, in the order of the list; returns what they told of all blocks, side by side."""
     after, none = dict(tuning), jnp.zeros((*chains.theta.shape[:2], 0))
     told = [Info(none, none.astype(bool), none)]
+    laws = told.copy()
     for kernel, own in zip(kernels, split_keys(keys, len(kernels))):
         chains, info = kernel.step(own, chains, tuning[kernel.name], posterior)
         after[kernel.name] = kernel.adapt(tuning[kernel.name], info, rate)
         if isinstance(info, Info):
             told.append(info)
-    return chains, after, jax.tree.map(lambda *blocks: jnp.concatenate(blocks, axis=2), *told)
+            laws += [info] if "law" in kernel.moves else []
+    return chains, after, Told(*_beside(told), _beside(laws))
+
+
+def _beside(told: Sequence[Info]) -> Info:
+    return jax.tree.map(lambda *blocks: jnp.concatenate(blocks, axis=2), *told)
 
 
 def init_all(kernels: Sequence[Kernel], chains: Chains) -> dict[str, Tuning]:

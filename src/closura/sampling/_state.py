@@ -55,6 +55,15 @@ class Info(NamedTuple):
     second: Float[Array, "group chain block"]
 
 
+class Told(NamedTuple):
+    """What a sweep tells of all its blocks, side by side, as `Info`; and apart from it of those moves that change laws."""
+
+    acceptance: Float[Array, "group chain block"]
+    finite: Bool[Array, "group chain block"]
+    second: Float[Array, "group chain block"]
+    laws: Info
+
+
 def per_group(keys: GroupKeys, number: int | Array) -> GroupKeys:
     """A fresh key a group, one for each number."""
     return _fold_in(keys, number)
