@@ -173,7 +173,7 @@ class Fleet:
     def summary(self) -> pd.DataFrame:
         """Mean, standard deviation and 95 % interval of every parameter of every system, physical scale."""
         draws = np.stack([_flat(self.posterior[name]) for name in self.problem.parameters.names], axis=-1)
-        return summary_of(draws.astype(float), self.data.systems, self.problem.parameters.names)
+        return summary_of(draws, self.data.systems, self.problem.parameters.names)
 
     def predict(self, times: object = None, *, until: float | None = None) -> pd.DataFrame:
         """See `Result.predict`."""
