@@ -71,7 +71,7 @@ def check_table(residual: np.ndarray, inside: np.ndarray, data: Observations) ->
     unit = _of_unit_size(residual, data)
 
     def tested(level: str, system: str, quantity: str, chosen: np.ndarray) -> Iterator[Row]:
-        mine, even = residual[:, chosen].astype(float), unit[:, chosen].astype(float)
+        mine, even = (part[:, chosen].astype(float, copy=False) for part in (residual, unit))
         tests = {
             "chi_square": lambda: chi_square(mine),
             "largest": lambda: largest(mine),
@@ -149,7 +149,7 @@ def autocorrelation(residual: np.ndarray, near: ResidualPairs) -> Found:
     if not links:
         return NOTHING
     one, other = near.pairs.T
-    form = np.sum(residual[:, one] * residual[:, other], axis=1)
+    form = np.einsum("dp,dp->d", residual[:, one], residual[:, other])
     end = float(np.sum(near.counts * near.ends))
     variance = float(np.sum(near.counts * near.links / (near.counts + 2)))
     shape = max(0.5 * (end**2 / variance - 1), 0.5)

@@ -72,7 +72,6 @@ def collect(run: Run, truth: Truth | None = None, context: Mapping[str, object] 
     """`context` are settings the run does not know: where data came from, seeds of synthetic data."""
     context, problem, data, visited = dict(context or {}), run.problem, run.data, run.visited()
     run.join_chunks()
-    physical = np.asarray(problem.parameters.to_physical(run.theta()))
     paths, replicas, noise = trajectories(run, truth), replicate(run), run.setup.exact.noise
     checks = check_table(replicas.residual, replicas.inside, data)
     surrogate = spot_check(run, paths, truth)
@@ -102,6 +101,7 @@ def collect(run: Run, truth: Truth | None = None, context: Mapping[str, object] 
     narrowed = {law.name: law_contraction(law, typical_inputs(visited[law.name])) for law in known}
     scored["law_contraction"] = {name: float(np.median(values)) for name, values in narrowed.items()}
     shown = [closure_view(law, visited[law.name], truth) for law in laws.values()]
+    physical = np.asarray(problem.parameters.to_physical(run.theta()))
     tree = posterior_tree(run, physical, replicas.dataset(), laws, shown)
     table = summarise(tree, problem.parameters, found.convergence, contraction(run))
     drawn = _view_parts(run, physical, truth, paths) | {
