@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float
 
 from ..equations import Equation, ProblemError
-from ..forward import likelihood
+from ..forward import Likelihood, likelihood
 from ..laws import SolverLaws
 from ..learning import Run
 from ..sampling import scalar_name
@@ -66,12 +66,14 @@ def most_moved(run: Run) -> Moved:
     if refinement is None or len(some) < 4:
         return NOTHING_MOVES
     laws, axes = run.views_at(some)
-    targets = (exact, likelihood(refinement.equation, data))
-    coarse, fine = (np.asarray(predicted(t, jnp.asarray(theta[some], float), laws, axes), float) for t in targets)
-    gain = [
-        exact.noise.log_prob(jnp.asarray(data.value), jnp.asarray(p), jnp.asarray(run.sigma())) for p in (fine, coarse)
-    ]
-    change = np.sum(np.where(data.mask, np.asarray(gain[0] - gain[1], float), 0.0), axis=-1)  # (draw, system)
+    value, sigma = jnp.asarray(data.value), jnp.asarray(run.sigma())
+
+    def loglik(target: Likelihood) -> np.ndarray:
+        said = predicted(target, jnp.asarray(theta[some], float), laws, axes)
+        each = np.asarray(exact.noise.log_prob(value, said, sigma))
+        return np.sum(each, axis=-1, dtype=float, where=data.mask)
+
+    change = loglik(likelihood(refinement.equation, data)) - loglik(exact)  # (draw, system)
     found = [NOTHING_MOVES]
     for name, variable in run.draws().data_vars.items():
         x = variable.values.reshape(len(theta), *variable.shape[2:])[some].astype(float)
