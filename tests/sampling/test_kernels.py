@@ -152,6 +152,8 @@ def test_a_list_of_kernels_is_a_setting():
     ("sampler", "said"),
     [
         (["theta", "noise"], "moves the population: add 'population'"),
+        (["differential_evolution", "population", "noise"], "moves the parameters of the systems: add 'theta'"),
+        (["independence", "population", "noise"], "moves the parameters of the systems: add 'theta'"),
         (["theta", "population"], "moves the size of the noise: add 'noise'"),
         (["population", "noise"], "moves the parameters of the systems: add 'theta'"),
         (["theta", "theta", "population", "noise"], "theta is there twice"),

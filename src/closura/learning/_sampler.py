@@ -98,7 +98,8 @@ def check_moves(kernels: Sequence[Kernel], chains: Chains) -> None:
         "log_sigma": "the size of the noise: add 'noise', or give sigma",
     }
     needed = {"theta": True, "phi": bool(chains.phi), "log_sigma": chains.log_sigma is not None}
-    moved = {field for kernel in kernels for field in kernel.moves}
+    always = [kernel for kernel in kernels if kernel.learning and not kernel.leap]  # leaps come before kept draws only
+    moved = {field for kernel in always for field in kernel.moves}
     still = [field for field, there in needed.items() if there and field not in moved]
     if still:
         raise SettingsError(f"no kernel of sampler= moves {' nor '.join(words[field] for field in still)}")

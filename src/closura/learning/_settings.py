@@ -341,12 +341,10 @@ def _usual_forward(problem: Equation | None, preset: str, law_kind: object) -> s
 def with_laws(problem: Equation, settings: Settings) -> Equation:
     """The problem with its unknown laws of the kind that the settings ask for."""
     if settings.law_kind == "sampled" and settings.networks:
-        why = (
-            "blocks='joint' is the published sampler" if settings.blocks == "joint" else f"forward={settings.forward!r}"
-        )
-        raise SettingsError(
-            f"{why} knows laws as networks only; use forward='solver' to sample them (of a field forward='basis'), or law_kind='network'"
-        )
+        who, instead = f"forward={settings.forward!r}", "forward='solver' to sample them (of a field forward='basis')"
+        if settings.blocks == "joint":
+            who, instead = "blocks='joint', the published sampler,", "blocks='system' to sample them"
+        raise SettingsError(f"{who} knows laws as networks only; use {instead}, or law_kind='network'")
     networks = settings.networks or (settings.law_kind is None and settings.forward not in problem.samples_laws_on)
     if settings.law_kind is None and not networks:
         return problem
