@@ -115,12 +115,14 @@ def test_a_check_of_a_field_whose_law_is_sampled():
 
 @pytest.mark.parametrize("kind", ["fno-supervised", "pinn"])
 def test_other_surrogates_take_no_sampled_laws_and_say_so(kind):
-    with pytest.raises(ValueError, match=f"^forward='{kind}' knows laws as networks only; use forward='solver' to sample"):
+    with pytest.raises(
+        ValueError, match=f"^forward='{kind}' knows laws as networks only; use forward='solver' to sample"
+    ):
         make_settings({"forward": kind, "law_kind": "sampled"}, PROBLEMS["rock"])
 
 
 def test_the_published_sampler_takes_none_either():
-    with pytest.raises(ValueError, match="^blocks='joint', the published sampler, knows .* only; use blocks='system'"):
+    with pytest.raises(ValueError, match=r"^blocks='joint', the published sampler, knows .* only; use blocks='system'"):
         make_settings({"blocks": "joint", "law_kind": "sampled"}, PROBLEMS["rock"])
 
 
