@@ -337,10 +337,9 @@ class Run(Kept):
 
     def _disperse(self) -> None:
         """Give every chain sampled laws of its own; until here chains of a group shared them."""
-        keys, chains = split_keys(self.state.keys, 2), self.state.chains
+        keys, chains, tuning = split_keys(self.state.keys, 2), self.state.chains, self.state.tuning
         for number, kernel in enumerate(self.setup.sweep):
-            tuning = self.state.tuning[kernel.name]
-            chains = kernel.dispersed(per_group(keys[1], number), chains, tuning, self.posterior)
+            chains = kernel.dispersed(per_group(keys[1], number), chains, tuning[kernel.name], self.posterior)
         self.state = self.spread(self.state._replace(keys=keys[0], chains=chains))
 
     def _refresh(self) -> None:

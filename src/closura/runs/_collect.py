@@ -94,12 +94,9 @@ def collect(run: Run, truth: Truth | None = None, context: Mapping[str, object] 
     verdict = judge(run, found)
     if verdict.converged and verdict.learned:
         verdict.remarks += confounded(run)
-    scored = {"data_seed": context.get("data_seed"), **scores(run, truth, paths, laws)}
-    # The share of the prior's variance of each sampled law that data took, at half of the inputs visited at least.
-    known = [law for name, law in laws.items() if law.law.spec.sampled and run.chunks and len(visited[name])]
-    verdict.remarks += [remark for law in known if (remark := unresolved(law))]
-    narrowed = {law.name: law_contraction(law, typical_inputs(visited[law.name])) for law in known}
-    scored["law_contraction"] = {name: float(np.median(values)) for name, values in narrowed.items()}
+    remarked, narrowed = _sampled_laws(run, laws, visited)
+    verdict.remarks += remarked
+    scored = {"data_seed": context.get("data_seed"), **scores(run, truth, paths, laws), "law_contraction": narrowed}
     shown = [closure_view(law, visited[law.name], truth) for law in laws.values()]
     physical = np.asarray(problem.parameters.to_physical(run.theta()))
     tree = posterior_tree(run, physical, replicas.dataset(), laws, shown)
@@ -129,6 +126,17 @@ def collect(run: Run, truth: Truth | None = None, context: Mapping[str, object] 
         checks_table=checks,
         view_parts=drawn,
     )
+
+
+def _sampled_laws(
+    run: Run, laws: Mapping[str, FittedLaw], visited: Mapping[str, np.ndarray]
+) -> tuple[list[str], dict[str, float]]:
+    """What is to be said of sampled laws, and the share of the prior's variance of each that data took: at half of the inputs
+    visited at least so much."""
+    known = [law for name, law in laws.items() if law.law.spec.sampled and run.chunks and len(visited[name])]
+    narrowed = {law.name: law_contraction(law, typical_inputs(visited[law.name])) for law in known}
+    remarked = [remark for law in known if (remark := unresolved(law))]
+    return remarked, {name: float(np.median(values)) for name, values in narrowed.items()}
 
 
 def _laws(run: Run, visited: Mapping[str, np.ndarray]) -> dict[str, FittedLaw]:
