@@ -18,7 +18,7 @@ from closura.problems import burgers, darcy
 pytestmark = pytest.mark.usefixtures("hardly_optimised")
 
 SMALL = FEW | TRAINING
-# By day laws are sampled on a channel, by a basis (below).
+# By day laws are sampled on a channel, by a basis (`test_law_surrogate`).
 AT_NIGHT = [("channel", "solver"), ("rock", "solver"), ("tray", "solver")]
 AT_NIGHT += [("rock", "fno-physics"), ("channel", "fno-supervised"), ("plate", "pinn")]
 
@@ -92,9 +92,10 @@ def test_a_table_of_another_shape_says_so():
         cl.fit(PROBLEMS["rock"], table, progress=False)
 
 
-@pytest.mark.parametrize("name", ["channel", pytest.param("rock", marks=pytest.mark.nightly)])
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", ["channel", "rock"])
 def test_laws_are_sampled_on_fields(name):
-    """Every chain with a law of its own, where somebody asks for it."""
+    """Every chain with a law of its own, by the solver, where somebody asks for it; by a basis see `test_law_surrogate`."""
     settings = make_settings(
         FEW | {"iterations": 12, "newton_every": 2, "forward": "solver", "law_kind": "sampled"}, PROBLEMS[name]
     )

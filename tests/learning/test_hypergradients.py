@@ -16,9 +16,7 @@ from closura.learning._settings import make_settings
 from closura.population import Phi
 from closura.problems import mass_damper
 
-pytestmark = pytest.mark.usefixtures("hardly_optimised")
-
-pytestmark = pytest.mark.usefixtures("float64")
+pytestmark = [pytest.mark.usefixtures("hardly_optimised"), pytest.mark.usefixtures("float64")]
 
 SMALL = {"chains": 16, "groups": 2, "gradient_chains": 2, "inner_steps": 3, "batch": 6, "replay": 2, "devices": 1}
 

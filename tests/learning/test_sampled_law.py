@@ -30,17 +30,37 @@ def started(law, systems=SYSTEMS, seed=0, **settings):
     return Run(problem, data, make_settings(SMALL | settings, problem)), truth
 
 
-def test_chains_share_a_law_while_it_is_learned_and_then_have_their_own():
+def finish(run):
+    while not run.finished:
+        run.advance()
+    return run
+
+
+def laws(run):
+    return np.asarray(run.state.chains.law["f"].weights)
+
+
+@pytest.fixture(scope="module")
+def learning():
+    """A run that is over, its first laws and those it had learned."""
     run, _ = started(Law(nodes=9))
-    before = np.asarray(run.state.chains.law["f"].weights)
+    before = laws(run)
     while run.phase == "learn":
         run.advance()
-    learned = np.asarray(run.state.chains.law["f"].weights)
+    learned = laws(run)
+    return finish(run), before, learned
+
+
+@pytest.fixture(scope="module")
+def whole(learning):
+    return learning[0]
+
+
+def test_chains_share_a_law_while_it_is_learned_and_then_have_their_own(learning):
+    run, before, learned = learning
     assert np.all(np.isfinite(learned))
     assert np.abs(learned - before).max() > 1e-3
     np.testing.assert_array_equal(learned, np.broadcast_to(learned[:, :1], learned.shape))
-    while not run.finished:
-        run.advance()
     kept = run.kept.law["f"]
     assert kept.weights.shape[:2] == (32, 4)
     assert np.all(np.isfinite(kept.weights))
@@ -78,19 +98,8 @@ def test_the_band_holds_the_law_and_intervals_the_parameters():
     assert np.mean((low <= truth.theta) & (truth.theta <= high)) > 0.9
 
 
-def finish(run):
-    while not run.finished:
-        run.advance()
-    return run
-
-
-@pytest.fixture(scope="module")
-def whole():
-    return finish(started(Law(nodes=9))[0])
-
-
-# While learning, and before the draws that are kept; by night after the survey, at the end of learning and while tuning.
-@pytest.mark.parametrize("chunks", [2, 5, *(pytest.param(n, marks=pytest.mark.nightly) for n in (1, 3, 4))])
+# While learning; by night also after the survey, at the end of learning, while tuning and before the draws that are kept.
+@pytest.mark.parametrize("chunks", [2, *(pytest.param(n, marks=pytest.mark.nightly) for n in (1, 3, 4, 5))])
 def test_stop_and_go_on_gives_the_same_draws(whole, chunks, tmp_path):
     stopped, again = started(Law(nodes=9))[0], started(Law(nodes=9))[0]
     for _ in range(chunks):

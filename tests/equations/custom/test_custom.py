@@ -81,7 +81,7 @@ def test_forecasts_and_new_systems(fitted):
     assert np.isfinite(new.parameters["mean"]).all()
 
 
-def test_a_check_says_what_it_costs(fitted):
+def test_a_check_says_what_it_costs():
     said = str(cl.check(cl.Custom(exact, **SAME), table(), **{k: v for k, v in TINY.items() if k != "progress"}))
     assert "3 systems, 24 observations" in said
 
