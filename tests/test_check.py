@@ -6,7 +6,7 @@ import pytest
 from springs import PROBLEM, fleet
 
 import closura as cl
-from closura.diagnose import foreseen
+from closura.diagnose import confounded, foreseen
 from closura.learning import Run, make_settings
 
 pytestmark = pytest.mark.usefixtures("hardly_optimised")
@@ -36,6 +36,11 @@ def spring(law="f(v)", **changes):
     return cl.ODE(laws[law], **options | changes)
 
 
+def started(problem, table):
+    """What `cl.check` looks at; one whole check is `found`."""
+    return Run(problem, cl.read_table(table, axes=problem.axes), make_settings(SIZES, problem))
+
+
 @pytest.fixture(scope="module")
 def found(hardly_optimised):
     return cl.check(spring(), fleet(4, 30), **SIZES)
@@ -50,14 +55,18 @@ def test_nothing_in_the_way(found):
     assert "nothing in the way" in str(found)
 
 
-def test_a_surrogate():
-    found = cl.check(spring(), fleet(4, 30), forward="basis", **SIZES)
+def test_a_surrogate_and_data_in_other_units():
+    table = fleet(4, 30).assign(time=lambda t: t["time"] / 1000, u=lambda t: 1e3 + t["u"])
+    found = cl.check(spring(), table, forward="basis", **SIZES)
     assert "forward=basis: about" in str(found)
     assert "training of the surrogate" in str(found)
+    time, u = found.warnings[:2]
+    assert time.startswith("All data have time below 0.008, and the problem goes from 0 to 8: is the unit of time right?")
+    assert u.startswith("100% of the observations lie outside of everything that 32 draws from the priors predict")
 
 
 def test_a_law_that_a_parameter_can_undo():
-    (said,) = cl.check(spring("f(u)"), fleet(4, 30), **SIZES).warnings
+    (said,) = confounded(started(spring("f(u)"), fleet(4, 30)))
     assert said.startswith("Of the closure 'f', a part in proportion to u cannot be told from the parameter k")
 
 
@@ -68,9 +77,7 @@ def sampled_law_beside(equation, **changes):
 
 
 def test_a_sampled_law_that_a_parameter_can_undo():
-    problem = spring("f(u)", closure=cl.Law(nodes=9))
-    data = cl.read_table(fleet(4, 30), axes=problem.axes)
-    (said,) = foreseen(Run(problem, data, make_settings(SIZES, problem)))
+    (said,) = foreseen(started(spring("f(u)", closure=cl.Law(nodes=9)), fleet(4, 30)))
     assert said.startswith("Data will not decide k and a part of f in proportion to u: only their sum. ")
     assert "fix k (a plain number among the parameters)" in said
 
@@ -179,22 +186,8 @@ def test_parameters_that_do_the_same():
         observed="u",
         sigma=0.01,
     )
-    (said,) = cl.check(problem, fleet(4, 30).assign(u=lambda t: np.exp(-t["time"])), **SIZES).warnings
+    (said,) = confounded(started(problem, fleet(4, 30).assign(u=lambda t: np.exp(-t["time"]))))
     assert "the parameters a, b cannot be told apart" in said
-
-
-def test_a_unit_of_time_that_is_wrong():
-    said = cl.check(spring(), fleet(4, 30).assign(time=lambda t: t["time"] / 1000), **SIZES).warnings
-    assert said[0].startswith(
-        "All data have time below 0.008, and the problem goes from 0 to 8: is the unit of time right?"
-    )
-
-
-def test_data_that_no_prior_expects():
-    said = cl.check(spring(), fleet(4, 30).assign(u=lambda t: 1e3 + t["u"]), **SIZES).warnings
-    assert said[0].startswith(
-        "100% of the observations lie outside of everything that 32 draws from the priors predict"
-    )
 
 
 def test_the_picture_shows_data_and_priors(found, tmp_path):

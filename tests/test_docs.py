@@ -131,6 +131,7 @@ def test_custom():
 
 @exercises("docs/extending.md")
 @pytest.mark.usefixtures("hardly_optimised")
+@pytest.mark.nightly
 def test_extending(monkeypatch):
     fit = closura.fit
     monkeypatch.setattr(closura, "fit", lambda *args, **named: fit(*args, **TINY | named, progress=False, devices=1))
@@ -142,6 +143,23 @@ def test_extending(monkeypatch):
     assert names["walked"].settings["sampler"] == ["random_walk", "theta", "population"]
     assert names["free"].settings["population"] == "AnyCorrelation"
     assert "correlation" in names["free"].posterior
+
+
+def test_what_extends_closura_can_begin(monkeypatch):
+    """The same page up to the first iteration of each fit."""
+
+    def begin(problem, table, **named):
+        settings = make_settings(TINY | named | {"devices": 1}, problem)
+        return Run(problem, closura.read_table(table, axes=problem.axes), settings)
+
+    monkeypatch.setattr(closura, "fit", begin)
+    monkeypatch.setitem(SURROGATES, "polynomial", SURROGATES["basis"])
+    names = run("docs/extending.md")
+    assert [kernel.name for kernel in names["walked"].setup.sweep] == ["random_walk", "theta", "population"]
+    assert isinstance(names["robust"].setup.likelihood.noise, names["Laplace"])
+    assert isinstance(names["free"].setup.population, names["AnyCorrelation"])
+    assert isinstance(names["quick"].network, names["Polynomial"])
+    assert isinstance(names["closed"].setup.exact.forward, names["CoolingSolver"])
 
 
 @exercises("docs/data.md")

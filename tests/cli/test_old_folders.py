@@ -31,6 +31,11 @@ def test_results_of_an_old_run_are_read(old):
     assert fleet.closures["f"](0.5) == pytest.approx(0.060695, rel=1e-4)
     np.testing.assert_allclose(fleet.posterior["mu"].mean(("chain", "draw")), [1.42182, 0.83994], rtol=1e-4)
     assert fleet.summary()["mean"].iloc[0] == pytest.approx(3.492828, rel=1e-5)
+
+
+@pytest.mark.nightly
+def test_a_new_system_joins_an_old_run(old):
+    fleet = cl.load(old, from_file(old / "problem.py"))
     new = pd.DataFrame({"system": "new", "time": [1.0, 2.0, 3.0], "u": [-0.35, -0.35, 0.6]})
     assert fleet.newcomer(new).belongs == {"new": True}
 
