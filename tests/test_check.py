@@ -61,7 +61,9 @@ def test_a_surrogate_and_data_in_other_units():
     assert "forward=basis: about" in str(found)
     assert "training of the surrogate" in str(found)
     time, u = found.warnings[:2]
-    assert time.startswith("All data have time below 0.008, and the problem goes from 0 to 8: is the unit of time right?")
+    assert time.startswith(
+        "All data have time below 0.008, and the problem goes from 0 to 8: is the unit of time right?"
+    )
     assert u.startswith("100% of the observations lie outside of everything that 32 draws from the priors predict")
 
 
