@@ -22,7 +22,7 @@ READING_LIMIT = 0.2
 # With so many failed proposals every other complaint has this one cause.
 HOPELESS = 0.95
 MAKE_SOLVABLE = "narrow the priors, lower dt, or choose a stiff integrator"
-KNOW_MORE = f"state what is known of the law (dissipative=True, increasing=True, ...), {MAKE_SOLVABLE}"
+KNOW_MORE = f"state what is known of the law (dissipative=True, increasing=True, ...), end the span where data end, {MAKE_SOLVABLE}"
 # Iterations at full temperature near the end of learning that tell whether it had settled.
 LEARNING_LEAST = 20
 # Of proposals that had no solution: said, and (while draws are kept) too many to trust what is left.
