@@ -15,7 +15,9 @@ VARIED = 0.3  # of the variance of log sizes is taken to be one
 KNOWN = 0.1  # what data would know if nothing followed, counted for this much of what they know
 
 
-@np.errstate(over="ignore", divide="ignore", invalid="ignore")  # chains that are lost stand anywhere: a straight line does for them
+@np.errstate(
+    over="ignore", divide="ignore", invalid="ignore"
+)  # chains that are lost stand anywhere: a straight line does for them
 def curved(theta: np.ndarray, straight: np.ndarray, logs: tuple[bool, ...]) -> tuple[np.ndarray, np.ndarray]:
     """The power of every parameter of one group, and the places that go with it: the one with which draws `theta` (draw,
     system, parameter) are nearest to where the law has them, which would be `straight` away on a straight line."""
